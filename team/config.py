@@ -1,0 +1,172 @@
+"""Settings, typed. Every default works with no file at all.
+
+``team.toml`` is read from the user's work tree only, never from upstream. What could reach the host or money
+(keys, endpoints) is read from the person's own configuration, ``~/.config/team/config.toml``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SPANS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size(value: object) -> object:
+    """Bytes from ``4g``, ``512m`` (powers of 1024) or a number; other types are left to pydantic."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", value.lower())
+        if not match:
+            raise ValueError("a size is a number with k, m, g or t, like '4g'")
+        return int(float(match[1]) * _UNITS[match[2]])
+    return value
+
+
+def parse_span(value: object) -> object:
+    """Seconds from ``90``, ``90s``, ``20m``, ``12h`` or ``2d``; other types are left to pydantic."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value.lower())
+        if not match:
+            raise ValueError("a time is a number with s, m, h or d, like '20m'")
+        return float(match[1]) * _SPANS[match[2]]
+    return value
+
+
+def _inside_container(path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/") or path in ("/", "/workspace", "/upstream"):
+        raise ValueError("a cache is an absolute path in the container, like '/home/agent/.cargo'")
+    return path
+
+
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
+Span = Annotated[float, BeforeValidator(parse_span), Field(ge=0)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Session(_Table):
+    """``[session]``: what one session may do, and for how long."""
+
+    setup: str = ""
+    """Shell command run in the container after the clone and before the client."""
+    cache: tuple[Annotated[str, AfterValidator(_inside_container)], ...] = ()
+    """Paths in the container kept from session to session of one agent, never shared between agents."""
+    memory: Size = 4 << 30
+    pids: int = Field(default=1024, ge=64)
+    cpus: float | None = Field(default=None, gt=0)
+    disk: Size = 10 << 30
+    max_time: Span = 4 * 3600.0
+    """The longest a session may run."""
+    setup_time: Span = 15 * 60.0
+    """From the container's start to the client's exec: clone and setup."""
+    first_event: Span = 120.0
+    """From the client's exec to its first line."""
+    silence: Span = 30 * 60.0
+    """Between two lines; waiting for the model or for a landing is not silence."""
+    after_result: Span = 30.0
+    """From the client's result to its exit."""
+    land_time: Span = 120.0
+    """How long sessions may still land after ctrl-C or ``team down``."""
+
+
+class Image(_Table):
+    """``[image]``: what the sessions' containers are made from."""
+
+    dockerfile: str = ""
+    """Dockerfile in the work tree that extends ours: it begins with ``ARG BASE`` and ``FROM ${BASE}``."""
+    base: str = ""
+    """Base image with Debian or Ubuntu in it, instead of the default."""
+    ca: str = ""
+    """File with the CA certificates of a corporate proxy, for builds and sessions."""
+
+
+class Test(_Table):
+    """``[test]``: how the project is tested."""
+
+    command: str = ""
+    """Shell command, run in the work tree; exit code 0 means that all passed."""
+
+
+class Landing(_Table):
+    """``[landing]``: bounds for what an agent may push."""
+
+    max_push: Size = 100 << 20
+    """Bytes of one push as sent."""
+    max_inflated: Size = 1 << 30
+    """Bytes of all new objects of one push, unpacked."""
+    max_file: Size = 20 << 20
+    max_entries: int = Field(default=200_000, ge=1)
+    """Files in a tree."""
+    max_depth: int = Field(default=40, ge=1)
+    """Directories below each other."""
+    max_commits: int = Field(default=2_000, ge=1)
+    """New commits in one push."""
+    max_path: int = Field(default=1024, ge=16)
+    """Bytes of one path."""
+    session_quota: Size = 2 << 30
+    """Bytes that one session may push in all."""
+    claims: int = Field(default=1, ge=1)
+    """Live claims a session."""
+    secrets: bool = True
+    """Whether new files that hold what looks like a key or token are refused."""
+
+
+class Logs(_Table):
+    """``[logs]``: bounds for ``agent_logs/``."""
+
+    max_file: Size = 20 << 20
+    """Bytes of one log file; then it is rotated once."""
+    max_agent: Size = 500 << 20
+    """Bytes of all logs of one agent; the oldest are removed."""
+
+
+class Command(_Table):
+    """``[command]``: the client ``command``."""
+
+    argv: tuple[str, ...] = ()
+    """What runs in the container for each session; the prompt is on its standard input."""
+
+
+class Settings(_Table):
+    """All of ``team.toml``."""
+
+    agents: int = Field(default=4, ge=1, le=256)
+    """Workers that ``team up`` starts."""
+    roles: tuple[str, ...] = ()
+    """Seats on top of the workers, each ``name`` or ``name:count``."""
+    client: str = "claude-code"
+    model: str | None = None
+    protected: tuple[str, ...] = ()
+    """More paths (globs) that no agent may change, on top of the default list."""
+    session: Session = Session()
+    image: Image = Image()
+    test: Test = Test()
+    landing: Landing = Landing()
+    logs: Logs = Logs()
+    command: Command = Command()
+
+
+class Gateway(_Table):
+    """``[gateway]`` in the person's own configuration: where the model is and which key pays."""
+
+    base_url: str = "https://api.anthropic.com"
+    key_env: str = "ANTHROPIC_API_KEY"
+    """Name of the environment variable that holds the key."""
+    token_env: str = "ANTHROPIC_AUTH_TOKEN"
+    """Name of the environment variable that holds a bearer token, used where no key is set."""
+
+
+class UserSettings(_Table):
+    """All of ``~/.config/team/config.toml``."""
+
+    gateway: Gateway = Gateway()
+
+
+def as_json(settings: BaseModel) -> dict[str, Any]:
+    """``settings`` as plain data."""
+    return settings.model_dump(mode="json")

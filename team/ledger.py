@@ -1,0 +1,175 @@
+"""The append-only record of everything that happened; every view is derived from it.
+
+SQLite in WAL mode with ``synchronous=FULL``: an event that was appended is on disk. Several processes may
+append at once (the supervisor, a person's push).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What can happen. ``data`` fields in parentheses."""
+
+    TEAM_STARTED = "team.started"  # (pid, seats, client, model, runtime, limits)
+    TEAM_STOPPING = "team.stopping"  # (reason, seconds)
+    TEAM_STOPPED = "team.stopped"  # (reason)
+    TEAM_IDLE = "team.idle"  # every seat waits for main to move
+    SEAT_WAITING = "seat.waiting"  # (seconds, reason)
+    RUNTIME_LOST = "runtime.lost"  # (reason) the engine does not answer
+    RUNTIME_FOUND = "runtime.found"  # (seconds)
+    SESSION_STARTING = "session.starting"  # (n, role, client, model, image, base, log)
+    SESSION_CREATED = "session.created"  # (container, name, volumes) on the engine, not started
+    SESSION_RUNNING = "session.running"  # (seconds) the client was exec'd after its clone
+    SESSION_VERSION = "session.version"  # (version) what the client says it is
+    SESSION_ADOPTED = "session.adopted"  # by a restarted supervisor
+    SESSION_ENDING = "session.ending"  # (outcome, reason, exit)
+    SESSION_ENDED = "session.ended"  # (outcome, reason, exit, landings, seconds, rescue)
+    SESSION_REMOVED = "session.removed"  # nothing of it is left on the engine
+    PUSH_REFUSED = "push.refused"  # (ref, reason, rule)
+    LANDING_INTENT = "landing.intent"  # (landing, old, new, subject)
+    LANDING_DONE = "landing.done"  # (landing, old, new, subject, claims, releases, paths, merge)
+    LANDING_DROPPED = "landing.dropped"  # (landing, reason) main never moved to it
+    CLAIM = "claim"  # (landing) task is held by session from here on
+    RELEASE = "release"  # (landing, why, by) task is free from here on
+    RESCUE_SAVED = "rescue.saved"  # (ref, commit, files)
+    RESCUE_EMPTY = "rescue.empty"  # nothing was left behind
+    RESCUE_FAILED = "rescue.failed"  # (reason)
+    MODEL_CALL = "model.call"  # (path, model, status, seconds, bytes)
+    TASK_ADDED = "task.added"  # (title)
+    ERROR = "error"  # (reason) something team saw go wrong
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened."""
+
+    id: int
+    at: float
+    """Seconds since the epoch."""
+    kind: str
+    agent: str | None
+    session: str | None
+    task: str | None
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class New:
+    """An event to append."""
+
+    kind: Kind
+    agent: str | None = None
+    session: str | None = None
+    task: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS events (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  at REAL NOT NULL, kind TEXT NOT NULL, agent TEXT, session TEXT, task TEXT, data TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS events_kind ON events (kind, id);
+CREATE INDEX IF NOT EXISTS events_session ON events (session, id) WHERE session IS NOT NULL;
+CREATE INDEX IF NOT EXISTS events_task ON events (task, id) WHERE task IS NOT NULL;
+CREATE TRIGGER IF NOT EXISTS events_fixed BEFORE UPDATE ON events
+  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER IF NOT EXISTS events_kept BEFORE DELETE ON events
+  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+"""
+
+
+class Ledger:
+    """The ledger of one project. Safe to use from several threads."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(_SCHEMA)
+
+    def append(
+        self,
+        kind: Kind,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        task: str | None = None,
+        **data: Any,
+    ) -> int:
+        """Append one event and return its id. When this returns, the event is on disk."""
+        return self.append_all([New(kind, agent, session, task, data)])
+
+    def append_all(self, events: Iterable[New]) -> int:
+        """Append several events in one transaction: all or none. Returns the id of the last one (0 for none)."""
+        at = self._clock()
+        last = 0
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                for e in events:
+                    row = (
+                        at,
+                        e.kind.value,
+                        e.agent,
+                        e.session,
+                        e.task,
+                        json.dumps(e.data, ensure_ascii=False),
+                    )
+                    cursor = self._db.execute(
+                        "INSERT INTO events (at, kind, agent, session, task, data) VALUES (?,?,?,?,?,?)", row
+                    )
+                    last = cursor.lastrowid or 0
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+        return last
+
+    def events(
+        self,
+        *kinds: Kind,
+        after: int = 0,
+        session: str | None = None,
+        agent: str | None = None,
+        task: str | None = None,
+        newest_first: bool = False,
+        limit: int = -1,
+    ) -> Iterator[Event]:
+        """Events with an id above ``after``, oldest first, narrowed by whatever is given."""
+        where, args = ["id > ?"], [after]  # type: tuple[list[str], list[Any]]
+        if kinds:
+            where.append(f"kind IN ({','.join('?' * len(kinds))})")
+            args += [k.value for k in kinds]
+        for column, value in (("session", session), ("agent", agent), ("task", task)):
+            if value is not None:
+                where.append(f"{column} = ?")
+                args.append(value)
+        order = "DESC" if newest_first else "ASC"
+        sql = f"SELECT id, at, kind, agent, session, task, data FROM events WHERE {' AND '.join(where)}"
+        with self._lock:
+            rows = self._db.execute(f"{sql} ORDER BY id {order} LIMIT ?", [*args, limit]).fetchall()
+        for row in rows:
+            yield Event(row[0], row[1], row[2], row[3], row[4], row[5], json.loads(row[6]))
+
+    def last(self, *kinds: Kind, **narrow: Any) -> Event | None:
+        """The newest event of ``kinds``, narrowed as in :meth:`events`."""
+        return next(self.events(*kinds, newest_first=True, limit=1, **narrow), None)
+
+    def close(self) -> None:
+        """Close the connection; the ledger can be opened again at any time."""
+        with self._lock:
+            self._db.close()
