@@ -1,0 +1,210 @@
+"""Who holds which task, derived from the ledger, and the rules by which a push changes that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from team.ledger import Event, Kind, Ledger, New
+from team.names import lock_path
+from team.upstream.objects import Change
+from team.upstream.pusher import Pusher
+from team.upstream.refusal import Refused, age
+
+_KINDS = (Kind.CLAIM, Kind.RELEASE, Kind.LANDING_INTENT, Kind.LANDING_DONE, Kind.LANDING_DROPPED)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A task that is held. ``since`` is in seconds since the epoch."""
+
+    task: str
+    agent: str
+    session: str
+    since: float
+    landing: int
+    commit: str
+    """The commit on main that did it."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """The last time a task became free."""
+
+    agent: str
+    session: str
+    at: float
+    commit: str
+    """The commit on main that did it."""
+    pushed: str | None
+    """What its holder had pushed, None where upstream released it."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What one commit does to the lock of one task."""
+
+    commit: str
+    task: str
+    change: Change
+
+
+class Claims:
+    """The ledger's view of claims and landings, kept up to date by :meth:`sync`. Safe to use from several threads."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.landings = 0
+        """The highest landing number so far."""
+        self.open: dict[int, Event] = {}
+        """Landings of which only the intent is recorded."""
+        self._held: dict[str, Claim] = {}
+        self._released: dict[str, Released] = {}
+        self._seen = 0
+        self._lock = threading.Lock()
+
+    def sync(self) -> None:
+        """Take in what was appended to the ledger since the last time, by whatever process."""
+        with self._lock:
+            for event in self.ledger.events(*_KINDS, after=self._seen):
+                self._take(event)
+                self._seen = event.id
+
+    def holder(self, task: str) -> Claim | None:
+        """The live claim on ``task``."""
+        return self._held.get(task)
+
+    def held_by(self, session: str) -> list[str]:
+        """The tasks that ``session`` holds, oldest first."""
+        return [c.task for c in list(self._held.values()) if c.session == session]
+
+    def all(self) -> list[Claim]:
+        """Every live claim, oldest first."""
+        return list(self._held.values())
+
+    def released(self, task: str) -> Released | None:
+        """The last release of ``task``."""
+        return self._released.get(task)
+
+    def _take(self, event: Event) -> None:
+        data = event.data
+        number = int(data.get("landing") or 0)
+        if event.kind == Kind.LANDING_INTENT:
+            self.open[number] = event
+            self.landings = max(self.landings, number)
+        elif event.kind in (Kind.LANDING_DONE, Kind.LANDING_DROPPED):
+            self.open.pop(number, None)
+        elif event.task is None:
+            return
+        elif event.kind == Kind.CLAIM:
+            self._held[event.task] = Claim(
+                event.task, event.agent or "", event.session or "", event.at, number, str(data.get("commit", ""))
+            )
+        else:
+            self._held.pop(event.task, None)
+            self._released[event.task] = Released(
+                event.agent or "",
+                event.session or "",
+                event.at,
+                str(data.get("commit", "")),
+                data.get("pushed"),
+                str(data.get("why", "")),
+            )
+
+
+def events_of(kind: Kind, data: Mapping[str, Any], agent: str, session: str | None) -> list[New]:
+    """The ledger's events for a landing that is done, from what its intent recorded."""
+    base = {"landing": data["landing"], "commit": data["new"], "pushed": data["pushed"]}
+    events = [New(kind, agent, session, None, dict(data))]
+    events += [New(Kind.CLAIM, agent, session, task, base) for task in data["claims"]]
+    why = {**base, "why": data["why"], "by": data["by"]}
+    for task in data["releases"]:
+        holder, held_in = data["holders"][task]
+        events.append(New(Kind.RELEASE, holder, held_in, task, why))
+    return events
+
+
+class Judge:
+    """Follows the locks through one push of an agent, commit by commit, and refuses what breaks a rule."""
+
+    def __init__(
+        self,
+        pusher: Pusher,
+        claims: Claims,
+        most: int,
+        now: float,
+        *,
+        saw: Callable[[Released], bool],
+        is_done: Callable[[str], bool],
+        restores: Callable[[Lock, Claim], bool],
+    ) -> None:
+        """``saw`` tells whether the push builds on that release, ``is_done`` whether main lost the task's ticket,
+        ``restores`` whether a commit puts a lock that it has seen back as it is on main."""
+        self._pusher, self._claims, self._most, self._now = pusher, claims, most, now
+        self._saw, self._is_done, self._restores = saw, is_done, restores
+        self.before = tuple(claims.held_by(pusher.session or ""))
+        """What the session held before the push."""
+        self.held = set(self.before)
+        self.claimed: dict[str, None] = {}
+        """Every task that some commit of the push claims anew."""
+
+    def follow(self, lock: Lock) -> None:
+        """What one commit of the push does to a lock. Raises :class:`Refused`.
+
+        Another's lock may be taken away and put back again; whether it is there in the end, :meth:`conclude` sees.
+        """
+        holder = self._claims.holder(lock.task)
+        if holder is None or holder.session == self._pusher.session:
+            self._take(lock.task, lock.change)
+        elif lock.change.old is None and not self._restores(lock, holder):
+            raise self._taken(lock.task, holder, is_claim=True)
+
+    def conclude(self, task: str, change: Change) -> None:
+        """What the whole push does to a lock on main. Raises :class:`Refused`."""
+        holder = self._claims.holder(task)
+        if holder is not None and holder.session != self._pusher.session:
+            raise self._taken(task, holder, is_claim=change.old is None)
+        self._take(task, change)
+
+    def _take(self, task: str, change: Change) -> None:
+        if change.new is None:
+            self.held.discard(task)
+        elif task not in self.held:
+            self._claim(task)
+
+    def _claim(self, task: str) -> None:
+        if task not in self.before:
+            self._check_fresh(task)
+        if len(self.held) >= self._most:
+            mine = ", ".join(sorted(self.held))
+            raise Refused("claims", f"you hold {mine}, at most {self._most} at a time; release it before {task}")
+        self.held.add(task)
+        self.claimed[task] = None
+
+    def _check_fresh(self, task: str) -> None:
+        released = self._claims.released(task)
+        if released is not None and released.session != self._pusher.session and not self._saw(released):
+            ago = age(self._now - released.at)
+            how = "finished" if self._is_done(task) else "released"
+            raise Refused(
+                "stale", f"{task} was {how} by {released.agent} {ago} ago; `git pull`, then look at what is open"
+            )
+        if self._is_done(task):
+            raise Refused("stale", f"{task} was finished since your last pull; `git pull` and pick another task")
+
+    def _taken(self, task: str, holder: Claim, *, is_claim: bool) -> Refused:
+        since = age(self._now - holder.since)
+        if is_claim:
+            return Refused(
+                "held",
+                f"{task} is held by {holder.agent} since {since}; pick another task, after undoing this claim "
+                "(`git reset --hard HEAD~1` where it is the last commit)",
+            )
+        return Refused(
+            "held",
+            f"{lock_path(task)} is held by {holder.agent} since {since}; only its holder changes or removes it; "
+            f"`git pull`, then `git checkout origin/main -- {lock_path(task)}` and commit",
+        )

@@ -1,0 +1,378 @@
+"""Moves main: one landing at a time, decided by path against main as it is at that moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from team import git
+from team.config import Landing as Limits
+from team.ledger import Kind, Ledger, New
+from team.names import LOCK_DIR, lock_path, task_path
+from team.text import one_line
+from team.upstream import protected
+from team.upstream.claims import Claim, Claims, Judge, Lock, Released, events_of
+from team.upstream.inspection import Inspector, Push
+from team.upstream.objects import TREE, Change, Commit, Entry, Missing, Walk, format_tree
+from team.upstream.paths import folded_root, lock_task, shown, ticket_task
+from team.upstream.pusher import Pusher
+from team.upstream.quarantine import Quarantine
+from team.upstream.refusal import Refused, listed
+from team.upstream.repository import Repository
+from team.upstream.turn import Turn
+
+_MERGE_SECONDS = 15.0
+_MOST_CHANGES = 1_000_000
+Holders = dict[str, tuple[str, str | None]]
+"""Tasks with the agent and the session that hold them."""
+_TEAM = Pusher("team", "team@team.invalid", None)
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A landing: ``commit`` is where main is now, ``old`` where it was."""
+
+    number: int
+    old: str
+    commit: str
+    claims: tuple[str, ...]
+    releases: tuple[str, ...]
+
+
+@dataclass
+class _Verdict:
+    """What a push changes on main, once it was found to be allowed."""
+
+    tree: str
+    paths: int
+    claims: list[str]
+    releases: Holders
+    """Tasks that become free, with those who held them."""
+    kind: str
+    is_merge: bool
+
+
+class Lander:
+    """The landing worker of one upstream. Everything is checked again while its turn is held."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        incoming: Path,
+        ledger: Ledger,
+        turn: Turn,
+        inspector: Inspector,
+        limits: Limits,
+        globs: Sequence[str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.claims = Claims(ledger)
+        self.turn = turn
+        self._repository, self._incoming, self._ledger, self._inspector = repository, incoming, ledger, inspector
+        self._limits, self._globs, self._clock = limits, tuple(globs), clock
+
+    def land(self, pusher: Pusher, push: Push, quarantine: Quarantine) -> Landed | None:
+        """Bring ``push`` into main by a merge commit; None where main has it already. Raises :class:`Refused`."""
+        with self.turn.taken():
+            if not pusher.alive():
+                raise ended()
+            self.mend()
+            main = self._repository.main()
+            if all(c.oid in self._repository.known for c in push.commits):
+                return None
+            try:
+                verdict = self._judge(pusher, push, quarantine, self._repository.store.commit(main))
+            except Missing as e:
+                raise Refused("objects", f"the push is incomplete: {e}; push again from a full clone") from None
+            return self._move(pusher, push, quarantine, main, verdict)
+
+    def mend(self) -> None:
+        """Settle landings of which only the intent is recorded. The turn must be held."""
+        self.claims.sync()
+        for number, event in list(self.claims.open.items()):
+            main, new = self._repository.main(), str(event.data["new"])
+            info = self._repository.store.info(new)
+            if info is not None and (new == main or git.is_ancestor(self._repository.path, new, main)):
+                events = events_of(Kind.LANDING_DONE, event.data, event.agent or "", event.session)
+                events[0].data["settled"] = True
+            else:
+                why = {"landing": number, "reason": "main never moved to it"}
+                events = [New(Kind.LANDING_DROPPED, event.agent, event.session, None, why)]
+            self._ledger.append_all(events)
+        self.claims.sync()
+
+    def free(self, tasks: Sequence[str], why: str, *, agent: str, session: str | None) -> Landed | None:
+        """Upstream's own commit that removes the locks of ``tasks``. The turn must be held.
+
+        Held tasks get a release event each; locks that nobody holds just go. None where there is nothing to do.
+        """
+        main = self._repository.main()
+        tree = self._repository.store.commit(main).tree
+        holders = {t: self.claims.holder(t) for t in tasks}
+        releases: Holders = {t: (c.agent, c.session) for t, c in holders.items() if c is not None}
+        with self.quarantine() as quarantine:
+            new = edit(quarantine, tree, {lock_path(t).encode(): None for t in tasks})
+            if new == tree and not releases:
+                return None
+            names = listed(list(tasks), 3)
+            verdict = _Verdict(new, len(tasks), [], releases, "release", False)
+            subject = f"Release {names} ({agent}): {one_line(why, 120)}"
+            return self._commit(_TEAM, quarantine, main, verdict, subject, None, agent, session, why)
+
+    def quarantine(self) -> Quarantine:
+        """A place for objects that may land."""
+        return Quarantine(self._incoming, self._repository.path, self._repository.store)
+
+    def locks(self) -> list[str]:
+        """The tasks whose locks are on main."""
+        tree = self._repository.store.commit(self._repository.main()).tree
+        entry = self._repository.store.find(tree, LOCK_DIR.encode())
+        if entry is None or entry.mode != TREE:
+            return []
+        return [task for name in self._repository.store.tree(entry.oid) if (task := _lock_name(name)) is not None]
+
+    def _judge(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit) -> _Verdict:
+        judge = self._judge_locks(pusher, push, quarantine, main)
+        is_merge = main.oid not in push.forks
+        tree = self._merge(push, quarantine, main) if is_merge else push.head.tree
+        self._inspector.check_shapes(quarantine.store, [tree], main.tree)
+        walk = Walk(quarantine.store, push.seen, _MOST_CHANGES)
+        changes = list(walk.changes(tree, [main.tree]))
+        if pusher.is_person:
+            claims: list[str] = []
+            releases = self._person_releases(pusher, changes)
+        else:
+            self._check_protected(changes)
+            self._check_tickets(pusher, changes)
+            claims, releases = self._outcome(pusher, judge, quarantine, tree, changes)
+        lock_only = all(folded_root(c.path) == LOCK_DIR for c in changes) and bool(claims or releases)
+        kind = "work" if not lock_only else "claim" if claims else "release"
+        return _Verdict(tree, len(changes), claims, releases, kind, is_merge)
+
+    def _judge_locks(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit) -> Judge:
+        """What the commits do themselves: a lock that is byte-equal to another's makes no difference on main."""
+        head, store = push.head, quarantine.store
+
+        def saw(released: Released) -> bool:
+            at, env = self._repository.path, quarantine.env
+            return any(
+                git.is_ancestor(at, commit, head.oid, env=env)
+                for commit in (released.commit, released.pushed)
+                if commit
+            )
+
+        def is_done(task: str) -> bool:
+            ticket = task_path(task).encode()
+            return store.find(head.tree, ticket) is not None and store.find(main.tree, ticket) is None
+
+        def restores(lock: Lock, claim: Claim) -> bool:
+            there = store.find(main.tree, lock.change.path)
+            at, env = self._repository.path, quarantine.env
+            return (
+                lock.change.new == there and bool(claim.commit) and git.is_ancestor(at, claim.commit, lock.commit, env)
+            )
+
+        judge = Judge(
+            pusher, self.claims, self._limits.claims, self._clock(), saw=saw, is_done=is_done, restores=restores
+        )
+        for lock in push.locks:
+            if lock.commit not in self._repository.known:  # else it landed with another push in the meantime
+                judge.follow(lock)
+        return judge
+
+    def _merge(self, push: Push, quarantine: Quarantine, main: Commit) -> str:
+        """The tree of main with the push merged in. Raises :class:`Refused` for conflicts."""
+        if push.lock_only:  # nobody else has a say in these paths, so there is nothing to merge
+            paths = {lock.change.path for lock in push.locks}
+            locks = {path: quarantine.store.find(push.head.tree, path) for path in paths}
+            return edit(quarantine, main.tree, locks)
+        try:
+            code, out = git.git_status(
+                "-c", "merge.renameLimit=1000",
+                "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", main.oid, push.head.oid,
+                at=self._repository.path, env=quarantine.env, seconds=_MERGE_SECONDS, ok=(0, 1),
+            )  # fmt: skip
+        except git.GitLimit:
+            raise Refused("time", "the merge with main takes too long; `git pull`, then push again") from None
+        parts = out.split(b"\0")
+        if code == 1:
+            files = listed([shown(name) for name in parts[1:] if name])
+            raise Refused("conflict", f"conflicts with main in {files}; `git pull`, resolve, commit, push again")
+        return parts[0].decode().strip()
+
+    def _check_protected(self, changes: Sequence[Change]) -> None:
+        if bad := protected.touched([shown(c.path) for c in changes], self._globs):
+            raise Refused(
+                "protected",
+                f"only a person may change {listed(bad)}; `git pull`, put it back (`git checkout origin/main -- PATH`, "
+                "or `git rm PATH` where it is new), commit and push again",
+            )
+
+    def _check_tickets(self, pusher: Pusher, changes: Sequence[Change]) -> None:
+        for change in changes:
+            task = ticket_task(change.path) if change.new is None else None
+            holder = self.claims.holder(task) if task else None
+            if holder is not None and holder.session != pusher.session:
+                raise Refused(
+                    "held",
+                    f"{task} is held by {holder.agent}, so its ticket stays; "
+                    f"`git pull`, `git checkout origin/main -- {task_path(holder.task)}` and commit",
+                )
+
+    def _outcome(
+        self, pusher: Pusher, judge: Judge, quarantine: Quarantine, tree: str, changes: Sequence[Change]
+    ) -> tuple[list[str], Holders]:
+        """Claims and releases, from what main will look like."""
+        touched: dict[str, None] = {}
+        for change in changes:
+            task = _task_or_none(change)
+            if task is None:
+                continue
+            touched[task] = None
+            judge.conclude(task, change)
+        touched |= dict.fromkeys([*judge.claimed, *judge.before])
+        claims = [task for task in touched if task in judge.claimed and task not in judge.before]
+        own = [task for task in touched if task in judge.claimed or task in judge.before]
+        freed = [t for t in own if quarantine.store.find(tree, lock_path(t).encode()) is None]
+        return claims, dict.fromkeys(freed, (pusher.name, pusher.session))
+
+    def _person_releases(self, pusher: Pusher, changes: Sequence[Change]) -> Holders:
+        releases: Holders = {}
+        for change in changes:
+            task = _lock_name(change.path.partition(b"/")[2]) if folded_root(change.path) == LOCK_DIR else None
+            if task is None:
+                continue
+            if change.old is None:
+                raise Refused("claim", f"{shown(change.path)}: only sessions claim; write tasks/{task}.md instead")
+            holder = self.claims.holder(task)
+            if change.new is None and holder is not None:
+                releases[task] = (holder.agent, holder.session)
+        return releases
+
+    def _move(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: str, verdict: _Verdict) -> Landed:
+        subject = f"{_subject(verdict, push)} ({one_line(pusher.name, 60)})"
+        return self._commit(
+            pusher, quarantine, main, verdict, subject, push, pusher.name, pusher.session, f"by {pusher.name}"
+        )
+
+    def _commit(
+        self,
+        pusher: Pusher,
+        quarantine: Quarantine,
+        main: str,
+        verdict: _Verdict,
+        subject: str,
+        push: Push | None,
+        agent: str,
+        session: str | None,
+        why: str,
+    ) -> Landed:
+        """Intent, objects, main, done: in this order, so that a crash between any two can be mended."""
+        number = self.claims.landings + 1
+        pushed = push.head.oid if push else None
+        freed = list(verdict.releases)
+        trailers = [("Agent", agent), ("Role", pusher.role), ("Session", session or "")]
+        trailers += [("Task", task) for task in dict.fromkeys([*verdict.claims, *freed])]
+        trailers += [("Landing", str(number))]
+        body = "\n".join(f"Team-{key}: {one_line(value, 100)}" for key, value in trailers if value)
+        parents = [main, pushed] if pushed else [main]
+        message = f"{subject}\n\n{body}\n"
+        new = quarantine.write("commit", commit_object(verdict.tree, parents, pusher, message, self._clock()))
+        data: dict[str, Any] = {
+            "landing": number, "old": main, "new": new, "pushed": pushed, "subject": subject, "kind": verdict.kind,
+            "claims": verdict.claims, "releases": freed, "holders": verdict.releases, "paths": verdict.paths,
+            "merge": verdict.is_merge, "by": pusher.name, "why": why,
+        }  # fmt: skip
+        self._ledger.append_all([New(Kind.LANDING_INTENT, agent, session, None, data)])
+        quarantine.migrate(_in_order(quarantine, push, new), self._repository.objects)
+        if not pusher.alive():
+            drop = {"landing": number, "reason": "its session has ended"}
+            self._ledger.append_all([New(Kind.LANDING_DROPPED, agent, session, None, drop)])
+            raise ended()
+        self._repository.move_main(main, new)
+        self._repository.learn(c.oid for c in (push.commits if push else []))
+        self._ledger.append_all(events_of(Kind.LANDING_DONE, data, agent, session))
+        self.claims.sync()
+        return Landed(number, main, new, tuple(verdict.claims), tuple(freed))
+
+
+def ended() -> Refused:
+    """A session that the ledger ended has no rights any more."""
+    return Refused("ended", "this session has ended; its pushes do not land any more")
+
+
+def edit(quarantine: Quarantine, tree: str, files: dict[bytes, Entry | None]) -> str:
+    """``tree`` with ``files`` put in place, or removed where None; directories that become empty go."""
+    entries = dict(quarantine.store.tree(tree))
+    below: dict[bytes, dict[bytes, Entry | None]] = {}
+    for path, entry in files.items():
+        name, _, rest = path.partition(b"/")
+        if rest:
+            below.setdefault(name, {})[rest] = entry
+        elif entry is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = entry
+    for name, inner in below.items():
+        old = entries.get(name)
+        sub = edit(quarantine, old.oid if old is not None and old.mode == TREE else "", inner)
+        if sub:
+            entries[name] = Entry(TREE, sub)
+        elif old is not None and old.mode == TREE:
+            del entries[name]
+    if entries == quarantine.store.tree(tree):
+        return tree
+    return quarantine.write("tree", format_tree(entries)) if entries else ""
+
+
+def commit_object(
+    tree: str, parents: Sequence[str], author: Pusher, message: str, now: float, committer: Pusher = _TEAM
+) -> bytes:
+    """A commit by ``author``, committed by upstream itself unless told otherwise."""
+    when = f"{int(now)} +0000"
+    lines = [f"tree {tree or _EMPTY_TREE}", *(f"parent {p}" for p in parents)]
+    lines += [f"author {_ident(author)} {when}", f"committer {_ident(committer)} {when}"]
+    return ("\n".join(lines) + "\n\n" + message).encode("utf-8", "replace")
+
+
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+def _ident(who: Pusher) -> str:
+    name, email = (one_line(t, 100).translate({ord(c): None for c in "<>"}).strip() for t in (who.name, who.email))
+    return f"{name or 'nobody'} <{email}>"
+
+
+def _subject(verdict: _Verdict, push: Push) -> str:
+    if verdict.kind == "claim":
+        return f"Claim {listed(verdict.claims, 3)}"
+    if verdict.kind == "release":
+        return f"Release {listed(list(verdict.releases), 3)}"
+    return f"Land {one_line(push.head.subject, 100) or push.head.oid[:10]}"
+
+
+def _in_order(quarantine: Quarantine, push: Push | None, new: str) -> list[str]:
+    """What moves into upstream, commits last; of upstream's own making when there is no push."""
+    if push is None:
+        return sorted((p.parent.name + p.name for p in quarantine.objects.glob("??/*")), key=lambda oid: oid == new)
+    return [*reversed(push.seen), *(c.oid for c in push.commits), new]
+
+
+def _lock_name(name: bytes) -> str | None:
+    try:
+        return lock_task(f"{LOCK_DIR}/".encode() + name)
+    except Refused:
+        return None
+
+
+def _task_or_none(change: Change) -> str | None:
+    """The task whose lock changed; a misnamed file that goes away is nobody's lock."""
+    try:
+        return lock_task(change.path)
+    except Refused:
+        if change.new is None:
+            return None
+        raise

@@ -1,0 +1,78 @@
+"""The tasks of a project: tickets on main, and what is held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from team.names import TASK_DIR
+from team.text import one_line
+from team.upstream.claims import Claim, Claims
+from team.upstream.objects import REGULAR, TREE, Missing
+from team.upstream.paths import ticket_task
+from team.upstream.repository import Repository
+
+_MOST_TICKET = 1 << 20
+_TITLES = 10_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to do, or being done. ``since`` is in seconds since the epoch."""
+
+    name: str
+    title: str
+    state: str
+    """``open`` or ``held``."""
+    agent: str | None = None
+    session: str | None = None
+    since: float | None = None
+
+
+class Tasks:
+    """Lists tasks; remembers the titles of tickets by content."""
+
+    def __init__(self, repository: Repository, claims: Claims) -> None:
+        self._repository, self._claims = repository, claims
+        self._titles: dict[str, str] = {}
+
+    def all(self) -> list[Task]:
+        """Held tasks, then open ones, each by name."""
+        tickets = self._tickets()
+        held = sorted(self._claims.all(), key=lambda claim: claim.task)
+        taken = {claim.task for claim in held}
+        tasks = [_held(claim, tickets.get(claim.task, "")) for claim in held]
+        return tasks + [Task(name, title, "open") for name, title in sorted(tickets.items()) if name not in taken]
+
+    def _tickets(self) -> dict[str, str]:
+        store = self._repository.store
+        root = store.commit(self._repository.main()).tree
+        entry = store.find(root, TASK_DIR.encode())
+        if entry is None or entry.mode != TREE:
+            return {}
+        tickets = {}
+        for name, file in store.tree(entry.oid).items():
+            task = ticket_task(f"{TASK_DIR}/".encode() + name)
+            if task is not None and file.mode == REGULAR:
+                tickets[task] = self._title(file.oid)
+        return tickets
+
+    def _title(self, oid: str) -> str:
+        if oid not in self._titles:
+            if len(self._titles) > _TITLES:
+                self._titles.clear()
+            try:
+                text = self._repository.store.read(oid, "blob", _MOST_TICKET).decode("utf-8", "replace")
+            except Missing:
+                text = ""
+            self._titles[oid] = title(text)
+        return self._titles[oid]
+
+
+def title(text: str) -> str:
+    """The first line of a ticket that says something, without the marks of a heading."""
+    lines = (one_line(line.strip().lstrip("#"), 120) for line in text.splitlines()[:50])
+    return next((line for line in lines if line), "")
+
+
+def _held(claim: Claim, title: str) -> Task:
+    return Task(claim.task, title, "held", claim.agent, claim.session, claim.since)
