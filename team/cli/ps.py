@@ -1,0 +1,74 @@
+"""``team ps``: every seat, from the ledger."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from team.places import Project
+    from team.view import View
+
+
+@click.command("ps")
+@click.option("--all", "-a", "all_seats", is_flag=True, help="Also seats of earlier runs.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def command(all_seats: bool, as_json: bool) -> None:
+    """Show every seat: role, state, task, session, last landing, last line of its log."""
+    from team import worktree
+    from team.cli import screen
+    from team.ledger import Ledger
+    from team.supervisor import running_pid
+    from team.view import View, view
+
+    project = worktree.existing_project(worktree.find_root(Path.cwd()))
+    pid = running_pid(project) if project is not None else None
+    seen = view(Ledger(project.ledger)) if project is not None else View()
+    landings = worktree.behind(project) if project is not None else 0
+    if as_json:
+        screen.print_json(_document(project, pid, seen, landings, all_seats))
+        return
+    _print(pid, seen, all_seats)
+    if landings:
+        click.echo(screen.to_pull(landings))
+
+
+def _print(pid: int | None, seen: View, all_seats: bool) -> None:
+    from team.cli import screen
+    from team.view import plural
+
+    console, now = screen.console(), time.time()
+    if pid is not None:
+        console.print(f"runs (pid {pid}), ", screen.head(seen, now), sep="", soft_wrap=True)
+    elif seen.open:
+        left = plural(len(seen.open), "session")
+        console.print(f"no supervisor runs, but {left} may be left: `team up` goes on, `team down` ends them")
+    else:
+        console.print(
+            "nothing runs; `team up` starts the team" + (f" (stopped: {seen.stopped})" if seen.stopped else "")
+        )
+    if seen.rows(all_seats=all_seats):
+        console.print(screen.seat_table(seen, now, screen.log_line, all_seats=all_seats))
+
+
+def _document(project: Project | None, pid: int | None, seen: View, landings: int, all_seats: bool) -> dict[str, Any]:
+    from team.view import seat_json, totals_json
+
+    now = time.time()
+    return {
+        "project": None if project is None else project.id,
+        "root": None if project is None else str(project.root),
+        "running": pid is not None,
+        "pid": pid,
+        "stopping": seen.stopping or None,
+        "stopped": seen.stopped,
+        "idle": seen.idle,
+        "engine_lost": seen.engine_lost or None,
+        "left_over": [] if pid is not None else sorted(seen.open),
+        "seats": [seat_json(seat, now) for seat in seen.rows(all_seats=all_seats)],
+        "totals": totals_json(seen.totals),
+        "to_pull": landings,
+    }

@@ -1,0 +1,304 @@
+"""From what a person wished on the command line to a plan, its first lines, and a team in the background."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from team import __version__, git
+from team.config import Settings, UserSettings
+from team.errors import TeamError
+from team.gateway.forward import is_loopback
+from team.ledger import Event, Kind, Ledger
+from team.names import agent_email
+from team.places import Project, state_home
+from team.plan import Plan, seats
+from team.text import one_line
+from team.view import plural, span
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The flags of ``team up``; None and empty mean that ``team.toml`` decides."""
+
+    agents: int | None = None
+    roles: tuple[str, ...] = ()
+    client: str | None = None
+    model: str | None = None
+    argv: tuple[str, ...] = ()
+    sessions: int | None = None
+    seconds: float | None = None
+    until_idle: bool = False
+    runtime: str = "docker"
+    yes: bool = False
+
+    def flags(self) -> list[str]:
+        """The command line that says the same."""
+        words: list[str] = []
+        for flag, value in (
+            ("--agents", self.agents),
+            ("--client", self.client),
+            ("--model", self.model),
+            ("--sessions", self.sessions),
+            ("--for", self.seconds),
+            ("--runtime", self.runtime),
+        ):
+            if value is not None:
+                words.append(f"{flag}={value}")
+        words += [f"--role={role}" for role in self.roles]
+        words += ["--until-idle"] * self.until_idle + ["--yes"] * self.yes
+        return [*words, "--", *self.argv] if self.argv else words
+
+
+class StartFailed(TeamError):
+    """The team in the background ended before it had started; ``exit_code`` is its own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+MOST_SEATS = 512
+LOG_KEPT = 10 << 20
+"""Bytes of ``supervisor.log`` after which a new start begins a new one and keeps the old beside it."""
+
+
+def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes, environ: Mapping[str, str]) -> Plan:
+    """The plan of what ``wishes`` and ``settings`` ask for; its image may still have to be built.
+
+    Raises :class:`TeamError` for an unknown role, client or runtime, and for flags that contradict each other.
+    """
+    from team import images, prompt
+    from team.clients import client
+    from team.gateway.keys import find_key
+    from team.runtimes import RUNTIMES
+
+    name = wishes.client or ("command" if wishes.argv else settings.client)
+    if wishes.argv and name != "command":
+        raise TeamError(f"a command after -- is for --client command, not {name}; leave one of the two out")
+    argv = (wishes.argv or settings.command.argv) if name == "command" else ()
+    if name == "command" and not argv:
+        raise TeamError("say which command: `team up --client command -- ARGV`, or [command] argv in team.toml")
+    chosen = client(name, argv)
+    if wishes.runtime not in RUNTIMES:
+        raise TeamError(f"unknown runtime {wishes.runtime!r}; known: {', '.join(RUNTIMES)}")
+    if wishes.runtime == "process" and chosen.needs_model:
+        raise TeamError(f"{name} runs in containers only: as a process it could do whatever you can; --runtime docker")
+    chairs = seats(wishes.agents or settings.agents, wishes.roles or settings.roles, prompt.roles(root))
+    if len(chairs) > MOST_SEATS:
+        raise TeamError(f"{len(chairs)} seats are too many for one machine; at most {MOST_SEATS}")
+    return Plan(
+        seats=chairs,
+        settings=settings,
+        tree=root,
+        client=name,
+        runtime=wishes.runtime,
+        image="" if wishes.runtime == "process" else images.plan(chosen.image, settings.image, root)[-1].tag,
+        model=wishes.model or settings.model,
+        client_argv=tuple(argv),
+        model_url=user.gateway.base_url if chosen.needs_model else "",
+        key=find_key(user, environ) if chosen.needs_model else None,
+        sessions=wishes.sessions,
+        seconds=wishes.seconds,
+        until_idle=wishes.until_idle,
+        uid=os.getuid() or 1000,
+        gid=os.getgid() or 1000,
+    )
+
+
+def costs_money(plan: Plan) -> bool:
+    """Whether the plan's model is somewhere else than on this machine, so that somebody pays for it."""
+    return bool(plan.model_url) and not is_loopback(plan.model_url)
+
+
+def check_money(plan: Plan, user: UserSettings, *, agreed: bool) -> None:
+    """Raise :class:`TeamError` unless what the plan will cost is covered by a key and by the person's word."""
+    if not costs_money(plan):
+        return
+    if plan.key is None:
+        raise TeamError(
+            f"{plan.client} needs a key: set {user.gateway.key_env} (or {user.gateway.token_env}) in the environment; "
+            "it stays on this host. `team rehearse` needs none"
+        )
+    if not agreed:
+        raise TeamError(
+            f"there is no budget yet: {plural(len(plan.seats), 'seat')} would spend at {_host(plan.model_url)} without "
+            "limit; to go on all the same: `team up --yes` (--sessions and --for bound it)"
+        )
+
+
+def with_image(plan: Plan, say: Callable[[str], None], *, rebuild: bool = False) -> Plan:
+    """``plan`` with its image there, built where it is missing, and the engine ready for it."""
+    from team import images
+    from team.clients import client
+    from team.runtimes import runtime
+
+    if plan.runtime == "process":
+        return plan
+    made = client(plan.client, plan.client_argv).image
+    tag = images.ensure(made, plan.settings.image, plan.tree, say=say, rebuild=rebuild)
+    runtime(plan.runtime).check(tag)
+    return replace(plan, image=tag)
+
+
+def dry_project(root: Path) -> Project:
+    """The project that ``up`` would make for ``root``: its paths are right but for the number it would get."""
+    name = f"{root.name.lower()}-00000000"
+    return Project(root=root, id=name, state=state_home() / name)
+
+
+def dry_run(project: Project, plan: Plan) -> list[dict[str, Any]]:
+    """The exact container settings and the prompt of each seat's first session; nothing is made."""
+    from team.runtimes import runtime
+    from team.session import prompt_for
+    from team.supervisor import specs
+
+    engine = runtime(plan.runtime)
+    return [
+        {
+            "agent": seat.name,
+            "role": seat.role,
+            "session": spec.session,
+            "container": engine.describe(spec),
+            "prompt": prompt_for(plan, seat, spec.session),
+        }
+        for seat, spec in zip(plan.seats, specs(project, plan), strict=True)
+    ]
+
+
+def opening(project: Project, plan: Plan) -> list[str]:
+    """The first lines of ``up``: what will run, where, as whom, with which limits."""
+    roles: dict[str, int] = {}
+    for seat in plan.seats:
+        roles[seat.role] = roles.get(seat.role, 0) + 1
+    shown = ", ".join(f"{count} {role}" for role, count in roles.items())
+    first, last = plan.seats[0], plan.seats[-1]
+    names = first.name if first is last else f"{first.name} … {last.name}"
+    where = f"{plan.runtime}, image {plan.image}" if plan.image else f"{plan.runtime}: no container, for trials only"
+    branch = git.git_status("symbolic-ref", "--short", "-q", "HEAD", at=project.root)[1].decode("utf-8", "replace")
+    return [
+        f"team {__version__}: {plural(len(plan.seats), 'seat')} ({shown}), client {_client(plan)}",
+        f"project  {project.root}, branch {one_line(branch, 80) or '(detached)'}",
+        f"upstream {project.upstream}",
+        f"runtime  {where}",
+        f"as       uid {plan.uid if plan.image else os.getuid()}, {names} <{agent_email(first.name)}>",
+        f"limits   {_limits(plan)}",
+        f"ends     {_ends(plan)}",
+    ]
+
+
+def _client(plan: Plan) -> str:
+    if plan.client_argv:
+        return f"{plan.client}: {one_line(' '.join(plan.client_argv), 80)}"
+    model = f"model {plan.model}" if plan.model else "its own default model"
+    return f"{plan.client}, {model}" + (f" at {_host(plan.model_url)}" if plan.model_url else "")
+
+
+def _limits(plan: Plan) -> str:
+    if plan.runtime == "process":
+        return f"a session at most {span(plan.settings.session.max_time)}; no other limit outside a container"
+    limits = plan.limits
+    cpus = f", {limits.cpus:g} CPUs" if limits.cpus else ""
+    return (
+        f"a session: memory {_size(limits.memory)}{cpus}, {limits.pids} processes, disk {_size(limits.disk)}, "
+        f"no network, at most {span(plan.settings.session.max_time)}"
+    )
+
+
+def _ends(plan: Plan) -> str:
+    ends = [
+        f"after {plural(plan.sessions, 'session')} a seat" if plan.sessions is not None else "",
+        f"after {span(plan.seconds)}" if plan.seconds is not None else "",
+        "when idle" if plan.until_idle else "",
+    ]
+    return f"{', '.join(e for e in ends if e) or 'never by itself'}; ctrl-c or `team down` stops it, `team up` goes on"
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2] or url
+
+
+def _size(count: int) -> str:
+    """``count`` bytes for people: ``4 GiB``, ``512 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
+
+
+def differs(started: Event, wishes: Wishes) -> str | None:
+    """Which flag of ``wishes`` asks for something else than the running team has, or None."""
+    data = started.data
+    have: dict[str, int] = {}
+    for _, role in data.get("seats", []):
+        have[role] = have.get(role, 0) + 1
+    if wishes.agents is not None and wishes.agents != have.get("worker", 0):
+        return f"--agents {wishes.agents}"
+    if wishes.roles:
+        want: dict[str, int] = {}
+        for text in wishes.roles:
+            role, _, count = text.partition(":")
+            want[role] = want.get(role, 0) + int(count or 1)
+        base = wishes.agents or have.get("worker", 0)
+        if {"worker": base} | want != have:
+            return " ".join(f"--role {role}" for role in wishes.roles)
+    if wishes.client is not None and wishes.client != data.get("client"):
+        return f"--client {wishes.client}"
+    if wishes.model is not None and wishes.model != data.get("model"):
+        return f"--model {wishes.model}"
+    return None
+
+
+def detach(project: Project, ledger: Ledger, flags: Sequence[str], *, poll: float = 0.1) -> Event:
+    """Start ``team up`` with ``flags`` in the background; return its ``team.started`` event.
+
+    Its output goes to ``supervisor.log``. Raises :class:`StartFailed` with its last line when it ends before that.
+    """
+    newest = ledger.last()
+    after = newest.id if newest is not None else 0
+    log = supervisor_log(project)
+    if log.exists() and log.stat().st_size > LOG_KEPT:
+        log.replace(log.with_suffix(".log.1"))
+    with log.open("ab") as out:
+        os.fchmod(out.fileno(), 0o600)
+        begin = out.seek(0, os.SEEK_END)
+        child = subprocess.Popen(
+            # -P: without it python would import from the project, where agents wrote
+            [sys.executable, "-P", "-m", "team.cli", "up", *flags],
+            cwd=project.root,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        while (started := ledger.last(Kind.TEAM_STARTED, after=after)) is None:
+            if (code := child.poll()) is not None:
+                last = _last_line(log, begin) or f"it ended with exit code {code}"
+                raise StartFailed(f"{last} (all of it: {log})", code or 1)
+            time.sleep(poll)
+    except KeyboardInterrupt:
+        child.terminate()
+        raise
+    return started
+
+
+def supervisor_log(project: Project) -> Path:
+    """Where a team in the background prints."""
+    return project.state / "supervisor.log"
+
+
+def _last_line(path: Path, begin: int) -> str:
+    with path.open("rb") as file:
+        file.seek(max(begin, path.stat().st_size - 4096))
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return one_line(lines[-1]).removeprefix("team: ") if lines else ""
