@@ -41,6 +41,20 @@ def _inside_container(path: str) -> str:
     return path
 
 
+_LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
+_HOST_RULE = re.compile(rf"(?:\*\.{_LABEL}\.)?(?:{_LABEL}\.)*{_LABEL}(?::([0-9]{{1,5}}))?\Z")
+
+
+def _host_rule(text: str) -> str:
+    rule = text.lower()
+    match = _HOST_RULE.match(rule)
+    if not match or len(rule) > 260 or (match[1] and not 0 < int(match[1]) < 65536):
+        raise ValueError(
+            "a host is a name without scheme or path, like 'example.org', '*.example.org' or 'example.org:8443'"
+        )
+    return rule
+
+
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
 Span = Annotated[float, BeforeValidator(parse_span), Field(ge=0)]
 
@@ -56,10 +70,10 @@ class Session(_Table):
     """Shell command run in the container after the clone and before the client."""
     cache: tuple[Annotated[str, AfterValidator(_inside_container)], ...] = ()
     """Paths in the container kept from session to session of one agent, never shared between agents."""
-    memory: Size = 4 << 30
+    memory: Size = Field(default=4 << 30, ge=64 << 20)
     pids: int = Field(default=1024, ge=64)
     cpus: float | None = Field(default=None, gt=0)
-    disk: Size = 10 << 30
+    disk: Size = Field(default=10 << 30, ge=64 << 20)
     max_time: Span = 4 * 3600.0
     """The longest a session may run."""
     setup_time: Span = 15 * 60.0
@@ -116,6 +130,18 @@ class Landing(_Table):
     """Whether new files that hold what looks like a key or token are refused."""
 
 
+class Network(_Table):
+    """``[network]``: what sessions may reach, through a proxy at their door. Nothing by default.
+
+    In the person's own configuration it is a bound: no project may ask for more.
+    """
+
+    allow: tuple[Annotated[str, AfterValidator(_host_rule)], ...] = ()
+    """Hosts: ``name``, ``*.name`` (all below it, not itself) or ``name:port``. Ports 443 and 80 where none is named."""
+    open: bool = False
+    """Every public host. The port rule of ``allow`` holds."""
+
+
 class Logs(_Table):
     """``[logs]``: bounds for ``agent_logs/``."""
 
@@ -147,6 +173,7 @@ class Settings(_Table):
     image: Image = Image()
     test: Test = Test()
     landing: Landing = Landing()
+    network: Network = Network()
     logs: Logs = Logs()
     command: Command = Command()
 
@@ -165,6 +192,8 @@ class UserSettings(_Table):
     """All of ``~/.config/team/config.toml``."""
 
     gateway: Gateway = Gateway()
+    network: Network = Network(open=True)
+    """The most that any project's ``[network]`` may ask for; without one here, no bound."""
 
 
 def as_json(settings: BaseModel) -> dict[str, Any]:

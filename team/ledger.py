@@ -45,6 +45,7 @@ class Kind(StrEnum):
     RESCUE_EMPTY = "rescue.empty"  # nothing was left behind
     RESCUE_FAILED = "rescue.failed"  # (reason)
     MODEL_CALL = "model.call"  # (path, model, status, seconds, bytes)
+    EGRESS = "egress"  # (host, port, refused, connections, sent, received, seconds) since the last such event
     TASK_ADDED = "task.added"  # (title)
     ERROR = "error"  # (reason) something team saw go wrong
 
@@ -104,6 +105,7 @@ class Ledger:
     def append(
         self,
         kind: Kind,
+        /,
         *,
         agent: str | None = None,
         session: str | None = None,

@@ -7,6 +7,7 @@
 : "${TEAM_DOOR:=http://127.0.0.1:8787}"
 : "${TEAM_PROMPT:=/run/team/prompt.md}"
 : "${TEAM_TOKEN:=}"
+: "${TEAM_PROXY:=}"
 # Empty where sockets cannot be mounted: then TEAM_DOOR is reached by TCP, with TEAM_TOKEN.
 TEAM_DOOR_SOCKET=${TEAM_DOOR_SOCKET-/run/team/door.sock}
 
@@ -22,11 +23,17 @@ fail() {
     exit "$code"
 }
 
-# Loopback to the socket. Agents clean up ports and kill what they do not know: the relay comes back.
+# Loopback to the socket, and to that of the proxy where the session has a network.
 open_relay() {
     [ -n "$TEAM_DOOR_SOCKET" ] || return 0
+    relay 8787 "$TEAM_DOOR_SOCKET"
+    [ -z "$TEAM_PROXY" ] || relay 8788 "${TEAM_DOOR_SOCKET%/*}/proxy.sock"
+}
+
+# relay PORT SOCKET. Agents clean up ports and kill what they do not know: the relay comes back.
+relay() {
     while :; do
-        socat TCP-LISTEN:8787,bind=127.0.0.1,reuseaddr,backlog=128,fork "UNIX-CONNECT:$TEAM_DOOR_SOCKET"
+        socat "TCP-LISTEN:$1,bind=127.0.0.1,reuseaddr,backlog=128,fork" "UNIX-CONNECT:$2"
         sleep 0.2
     done </dev/null >/dev/null 2>&1 &
 }

@@ -11,6 +11,8 @@ from team.errors import TeamError
 
 DOOR_PORT = 8787
 """Where the relay inside a container listens, on 127.0.0.1."""
+PROXY_PORT = 8788
+"""Where the relay to the proxy listens, on 127.0.0.1, in sessions that have a network."""
 DOOR_DIR = "/run/team"
 """Where the session's door directory (``door.sock``, ``prompt.md``) is mounted, read-only."""
 INSIDE_DIR = "/opt/team"
@@ -59,7 +61,7 @@ class Spec:
     gid: int = 1000
     limits: Limits = Limits()
     hosts: Sequence[str] = ()
-    """Kept for a later network allow-list; empty means no network at all."""
+    """What the proxy at the door lets through, for the reader of ``--dry-run``; the container itself has no network."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,304 @@
+"""The one way out of a session's container: git, model, and the few calls of ``team``.
+
+One HTTP app behind each session's socket. The socket is the identity; every request, also on a connection that is
+kept alive, asks whether the session lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any
+
+import aiohttp
+from aiohttp import web
+
+from team.errors import TeamError
+from team.gateway.forward import Call, Forwarder, failure
+from team.upstream.pusher import Pusher
+from team.upstream.upstream import Upstream
+
+SOCKET_MAX = 107
+"""Bytes of a socket path (unix(7): sun_path has 108, one of them NUL)."""
+_SPOOL = 1 << 20
+"""Pushes up to this size never touch the disk before they are unpacked."""
+# aiohttp prints malformed requests, with the bytes that an agent sent, on the person's screen: not through this one.
+_QUIET = logging.getLogger("team.door")
+_QUIET.propagate = False
+_QUIET.addHandler(logging.NullHandler())
+
+
+class Rights(Enum):
+    """What a session may do at its door."""
+
+    ALL = "all"
+    RESCUE = "rescue"  # one push to its rescue ref
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How hard one session may knock."""
+
+    requests: int = 64
+    """At once."""
+    pushes: int = 2
+    """At once."""
+    per_second: float = 50
+    """Requests, over time."""
+    burst: float = 200
+    body_seconds: float = 600
+    """For sending the whole of a push."""
+    push_bytes: int = 101 << 20
+    """Of one push, its commands included."""
+
+
+@dataclass
+class Tenant:
+    """Who is behind a door, and what has been seen of it."""
+
+    agent: str
+    email: str
+    role: str
+    session: str
+    token: str
+    rights: Rights = Rights.ALL
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the clone and the set-up are done and the client is about to run."""
+    left: str = ""
+    """What the container said at its end of what it leaves behind: ``clean <oid>``, ``dirty``, or nothing."""
+    busy: int = 0
+    """Requests under way: a session that waits here is not silent."""
+    touched: float = field(default_factory=time.monotonic)
+    """When the last request began or ended (monotonic seconds)."""
+
+    def pusher(self) -> Pusher:
+        ending = self.rights is Rights.RESCUE
+        allowed = self.rights
+        return Pusher(
+            name=self.agent,
+            email=self.email,
+            session=self.session,
+            role=self.role,
+            ending=ending,
+            alive=lambda: self.rights is allowed and allowed is not Rights.NONE,
+        )
+
+
+OnCall = Callable[[Tenant, Call, float], Awaitable[None]]
+OnError = Callable[[str], None]
+
+
+class Door:
+    """The door of one session."""
+
+    def __init__(
+        self,
+        tenant: Tenant,
+        upstream: Upstream,
+        forwarder: Forwarder,
+        on_call: OnCall,
+        bounds: Bounds | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        """``on_error`` is told what went wrong in the door itself."""
+        self.tenant = tenant
+        self._upstream, self._forwarder, self._on_call, self._on_error = upstream, forwarder, on_call, on_error
+        self._bounds = bounds or Bounds()
+        self._pushes = asyncio.Semaphore(self._bounds.pushes)
+        self._tokens, self._refilled = self._bounds.burst, time.monotonic()
+        self._needs_token = False
+        self._runner: web.AppRunner | None = None
+
+    async def open(self, directory: Path) -> None:
+        """Listen on ``directory/door.sock``, which replaces whatever a former supervisor left there."""
+        path = directory / "door.sock"
+        if len(str(path).encode()) > SOCKET_MAX:
+            raise TeamError(f"socket path too long ({path}); set XDG_RUNTIME_DIR to a short directory")
+        with suppress(FileNotFoundError):
+            path.unlink()
+        await web.UnixSite(await self._serve(), str(path)).start()
+        path.chmod(0o666)  # the container's user is another; the mount is the fence
+
+    async def open_tcp(self) -> str:
+        """Listen on a free loopback port, for a runtime without mounts; returns the URL. Needs the token."""
+        self._needs_token = True
+        site = web.TCPSite(await self._serve(), "127.0.0.1", 0)
+        await site.start()
+        assert self._runner is not None
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def close(self) -> None:
+        """End every right and every connection."""
+        self.tenant.rights = Rights.NONE
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _serve(self) -> web.AppRunner:
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/git/upstream/info/refs", self._refs)
+        app.router.add_post("/git/upstream/git-receive-pack", self._push)
+        app.router.add_post("/team/ready", self._ready)
+        app.router.add_post("/team/left", self._left)
+        app.router.add_route("HEAD", "/", self._hello)
+        app.router.add_route("*", "/v1/{path:.*}", self._model)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_QUIET,
+            handle_signals=False,
+            auto_decompress=False,
+            shutdown_timeout=2,
+            lingering_time=0,
+        )
+        await self._runner.setup()
+        return self._runner
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Liveness, identity and limits, for every request."""
+        tenant = self.tenant
+        if tenant.rights is Rights.NONE:
+            return failure(403, "permission_error", "this session has ended")
+        if self._needs_token and not self._knows_token(request):
+            return failure(401, "authentication_error", "wrong token for this door")
+        if tenant.busy >= self._bounds.requests or not self._take():
+            return web.json_response(
+                {"type": "error", "error": {"type": "rate_limit_error", "message": "too many requests at this door"}},
+                status=429,
+                headers={"retry-after": "2"},
+            )
+        tenant.busy += 1
+        tenant.touched = time.monotonic()
+        try:
+            return await handler(request)
+        except (web.HTTPException, ConnectionError, aiohttp.ClientError):
+            raise
+        except Exception as error:
+            if self._on_error is not None:
+                self._on_error(f"the door failed at {request.path}: {error!r}")
+            raise
+        finally:
+            tenant.busy -= 1
+            tenant.touched = time.monotonic()
+
+    def _take(self) -> bool:
+        now = time.monotonic()
+        self._tokens = min(self._bounds.burst, self._tokens + (now - self._refilled) * self._bounds.per_second)
+        self._refilled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _knows_token(self, request: web.Request) -> bool:
+        sent = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(sent.encode("utf-8", "replace"), self.tenant.token.encode())
+
+    # -- the calls of team ------------------------------------------------------------------------------------
+
+    async def _hello(self, request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        if self.tenant.rights is Rights.ALL:
+            self.tenant.ready.set()
+        return web.Response(text="ok\n")
+
+    async def _left(self, request: web.Request) -> web.Response:
+        if self.tenant.rights is Rights.ALL:
+            self.tenant.left = (await request.content.read(200)).decode("ascii", "replace").strip()
+        return web.Response(text="ok\n")
+
+    # -- model ------------------------------------------------------------------------------------------------
+
+    async def _model(self, request: web.Request) -> web.StreamResponse:
+        if self.tenant.rights is not Rights.ALL:
+            return failure(403, "permission_error", "this session is ending")
+        if not self._knows_token(request):
+            return failure(401, "authentication_error", "this is not the token of this session")
+        call, began = Call(request.path), time.monotonic()
+        try:
+            return await self._forwarder.forward(request, call)
+        finally:
+            await self._on_call(self.tenant, call, time.monotonic() - began)
+
+    # -- git --------------------------------------------------------------------------------------------------
+
+    async def _refs(self, request: web.Request) -> web.Response:
+        service = request.query.get("service", "")
+        if service != "git-receive-pack":
+            return web.Response(status=403, text="fetch from /upstream; this door takes pushes only\n")
+        refs = await asyncio.to_thread(self._upstream.advertise, self.tenant.pusher())
+        return web.Response(
+            body=b"001f# service=git-receive-pack\n0000" + refs,
+            content_type="application/x-git-receive-pack-advertisement",
+            headers={"Cache-Control": "no-cache"},
+        )
+
+    async def _push(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+            return web.Response(status=415, text="send the push without compression\n")
+        if self._pushes.locked():
+            return web.Response(status=429, text="this session has pushes under way; wait for them\n")
+        async with self._pushes:
+            with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
+                try:
+                    async with asyncio.timeout(self._bounds.body_seconds):
+                        size = await self._spool(request, spool)
+                except TimeoutError:
+                    return web.Response(status=408, text="the push took too long to send\n")
+                if size is None:
+                    return web.Response(status=413, text=f"a push may have {self._bounds.push_bytes} bytes at most\n")
+                spool.seek(0)
+                return await self._receive(request, spool, empty=size <= 4)
+
+    async def _spool(self, request: web.Request, spool: IO[bytes]) -> int | None:
+        size = 0
+        async for chunk in request.content.iter_any():
+            size += len(chunk)
+            if size > self._bounds.push_bytes:
+                return None
+            spool.write(chunk)
+        return size
+
+    async def _receive(self, request: web.Request, spool: Any, *, empty: bool) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": "application/x-git-receive-pack-result", "Cache-Control": "no-cache"}
+        )
+        if empty:  # git probes with a lone flush before it streams a large push
+            await response.prepare(request)
+            return response
+        loop = asyncio.get_running_loop()
+        chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        def reply(chunk: bytes) -> None:
+            loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+
+        def work() -> None:
+            try:
+                self._upstream.receive(self.tenant.pusher(), spool, reply)
+            finally:
+                loop.call_soon_threadsafe(chunks.put_nowait, None)
+
+        task = asyncio.create_task(asyncio.to_thread(work))
+        await response.prepare(request)
+        while (chunk := await chunks.get()) is not None:
+            # A pusher that went away does not stop its landing; its answer is in the ledger.
+            with suppress(ConnectionError):
+                await response.write(chunk)
+        await task
+        with suppress(ConnectionError):
+            await response.write_eof()
+        return response

@@ -1,0 +1,1 @@
+"""The model part behind the door."""

@@ -1,0 +1,407 @@
+"""Seats, restarts, back-off: the loop for each agent, on the host, out of every agent's reach.
+
+Supervision is code: an idle team costs no token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from team import git, prompt
+from team.clients import Outcome, client
+from team.containers import spec_for
+from team.engine import Engine
+from team.errors import TeamError
+from team.gateway.forward import Forwarder
+from team.ledger import Event, Kind, Ledger
+from team.places import Project, door_directory
+from team.plan import Plan, Seat
+from team.reconcile import reconcile
+from team.runtimes import Spec, runtime
+from team.session import Ended, Session, Team
+from team.text import one_line
+from team.upstream.upstream import Upstream
+
+OnEvent = Callable[[Event], None]
+
+PUMP_SECONDS = 0.2
+DISK_SECONDS = 30.0
+TREE_SECONDS = 15.0
+MAINTAIN_SECONDS = 300.0
+FREE_DISK = 1 << 30
+"""Bytes that must be free where the state is before a session starts."""
+FAILED_FIRST, FAILED_MOST = 5.0, 600.0
+"""Seconds of pause after a failed session: doubling from the first to the most."""
+IDLE_FIRST, IDLE_MOST = 60.0, 3600.0
+"""The same after a session that landed nothing and did not fail; a move of main ends it."""
+
+
+class Running(TeamError):
+    """Another supervisor holds the project."""
+
+
+def running_pid(project: Project) -> int | None:
+    """The pid of the supervisor of ``project``, or None where none runs."""
+    if not project.supervisor_lock.exists():
+        return None
+    try:
+        with FileLock(project.supervisor_lock, timeout=0):
+            return None
+    except Timeout:
+        try:
+            return int(project.supervisor_pid.read_text())
+        except (OSError, ValueError):
+            return None
+
+
+async def supervise(project: Project, plan: Plan, *, on_event: OnEvent | None = None) -> str:
+    """Run ``plan`` until it is done, stopped or idle; returns the reason. One supervisor a project: raises
+    :class:`Running`. SIGINT and SIGTERM stop it: the first lets sessions land, the second ends them now.
+
+    With no seats in the plan it only ends and rescues what a former supervisor left.
+    """
+    try:
+        with FileLock(project.supervisor_lock, timeout=2):
+            project.supervisor_pid.write_text(str(os.getpid()))
+            return await _supervise(project, plan, on_event)
+    except Timeout:
+        raise Running(f"a team already runs here (pid {running_pid(project)}); see `team ps`, `team down`") from None
+
+
+async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> str:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(16 + 2 * max(len(plan.seats), 16)))
+    prompts = (
+        prompt.load(plan.tree) if plan.seats else None
+    )  # ending what is left needs none, so none can be in the way
+    door_directory(project)
+    ledger = Ledger(project.ledger)
+    upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected)
+    async with Forwarder(plan.model_url, plan.key) as forwarder:
+        team = Team(
+            project,
+            plan,
+            ledger,
+            upstream,
+            runtime(plan.runtime),
+            client(plan.client, plan.client_argv),
+            forwarder,
+            Engine(ledger),
+            prompts,
+        )
+        supervisor = Supervisor(team, on_event)
+        with _signals(supervisor):
+            return await supervisor.run()
+
+
+@contextlib.contextmanager
+def _signals(supervisor: Supervisor) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in caught:
+        loop.add_signal_handler(number, supervisor.stop, signal.Signals(number).name)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
+
+
+class Supervisor:
+    """All seats of one run."""
+
+    def __init__(self, team: Team, on_event: OnEvent | None = None) -> None:
+        self.team = team
+        self._on_event = on_event
+        self._sessions: dict[str, Session] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._waiting_for_main: set[str] = set()
+        self._stopping = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._errors: list[BaseException] = []
+        self._reason = ""
+        self._now = False
+        self._idle_said = False
+        self._seen = 0
+
+    # -- from outside -----------------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Asked once: start nothing new and let sessions land; asked twice: end them now, their work rescued."""
+        if self._stopping.is_set():
+            self._now = True
+            for session in self._sessions.values():
+                session.stop(Outcome.KILLED, "stopped by a person", grace=0)
+            return
+        self._reason = reason
+        self._stopping.set()
+        self._moved.set()
+        seconds = self.team.plan.settings.session.land_time
+        if self._sessions:
+            self.team.ledger.append(Kind.TEAM_STOPPING, reason=reason, seconds=seconds)
+
+    async def run(self) -> str:
+        """Run all seats to their end; everything is finished, rescued and removed when this returns."""
+        ledger, plan = self.team.ledger, self.team.plan
+        self._seen = self._last_event()
+        if plan.seats:
+            self._record_start()
+        watches = [self._pump(), self._watch_disk(), self._watch_tree(), self._maintain(), self._end_after_land_time()]
+        if plan.seconds is not None:
+            watches.append(self._stop_after(plan.seconds))
+        background = [asyncio.create_task(watch) for watch in watches]
+        for task in background:
+            task.add_done_callback(self._note_error)
+        try:
+            await asyncio.to_thread(self.team.upstream.settle)
+            adopted, ended = await reconcile(self.team)
+            for session in ended:
+                self._finish(session)
+            seats = [asyncio.create_task(self._seat(s, adopted.get(s.name))) for s in plan.seats]
+            await self._all(seats)
+            await self._all(list(self._finishing))
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            if plan.seats:
+                ledger.append(Kind.TEAM_STOPPED, reason=self._reason or "done")
+            self._deliver()
+        return self._reason or "done"
+
+    async def _all(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Wait for ``tasks``; the first error ends the team, but not before every session is rescued."""
+        pending = set(tasks)
+        for task in pending:
+            task.add_done_callback(self._note_error)
+        while pending:
+            _, pending = await asyncio.wait(pending, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+            if self._now and self._engine_is_dead():
+                for task in pending:
+                    task.cancel()
+                raise TeamError("the engine does not answer; its sessions stay as they are until the next `team up`")
+        if self._errors:
+            raise self._errors[0]
+
+    def _note_error(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self._errors.append(error)
+            if not self._stopping.is_set():
+                self.stop(one_line(str(error) or repr(error)))
+
+    def _engine_is_dead(self) -> bool:
+        lost = self.team.engine.lost_since
+        return lost is not None and time.monotonic() - lost > 10
+
+    def _record_start(self) -> None:
+        plan, session = self.team.plan, self.team.plan.settings.session
+        self.team.ledger.append(
+            Kind.TEAM_STARTED,
+            pid=os.getpid(),
+            seats=[[s.name, s.role] for s in plan.seats],
+            client=plan.client,
+            model=plan.model,
+            runtime=plan.runtime,
+            image=plan.image,
+            limits={"memory": session.memory, "pids": session.pids, "cpus": session.cpus, "disk": session.disk},
+        )
+
+    # -- a seat -----------------------------------------------------------------------------------------------
+
+    async def _seat(self, seat: Seat, adopted: tuple[Session, str] | None) -> None:
+        """Sessions of one seat, one after another."""
+        plan = self.team.plan
+        n = self._last_number(seat)
+        run = failed = idle = 0
+        while not self._stopping.is_set():
+            began = self._last_event()
+            if adopted is not None:
+                session, container = adopted
+                ended = await self._live(session, container)
+                adopted = None
+            else:
+                if plan.sessions is not None and run >= plan.sessions:
+                    return
+                if not await self._disk_has_room(seat):
+                    continue
+                n += 1
+                ended = await self._live(Session(self.team, seat, n))
+            run += 1
+            if plan.sessions is not None and run >= plan.sessions:
+                return
+            failed = failed + 1 if ended.outcome.strike else 0
+            busy = ended.outcome.strike or ended.landings or self._others_landed(ended.session, began)
+            idle = 0 if busy else idle + 1
+            if failed:
+                pause = min(FAILED_FIRST * 2 ** (failed - 1), FAILED_MOST)
+                await self._pause(seat, pause, f"{failed} failed in a row: {ended.reason}", until_moved=False)
+            elif idle:
+                pause = min(IDLE_FIRST * 2 ** (idle - 1), IDLE_MOST)
+                await self._pause(seat, pause, "landed nothing; waits for main to move", until_moved=True)
+
+    async def _live(self, session: Session, container: str | None = None) -> Ended:
+        """One session from its start to its end; the rest of it goes on beside the next one."""
+        self._sessions[session.id] = session
+        self._idle_said = False
+        try:
+            ended = await (session.run() if container is None else session.adopt(container))
+        finally:
+            del self._sessions[session.id]
+        self._finish(session)
+        return ended
+
+    def _finish(self, session: Session) -> None:
+        task = asyncio.create_task(session.finish(), name=f"finish {session.id}")
+        self._finishing.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._finishing.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.team.ledger.append(Kind.ERROR, reason=f"{task.get_name()}: {one_line(repr(error))}")
+
+    def _last_event(self) -> int:
+        last = self.team.ledger.last()
+        return last.id if last else 0
+
+    def _others_landed(self, session: str, began: int) -> bool:
+        """Whether main moved while ``session`` ran, so that it may have missed what there is to do now."""
+        landed = self.team.ledger.events(Kind.LANDING_DONE, after=began)
+        return any(_is_work(event) and event.session != session for event in landed)
+
+    def _last_number(self, seat: Seat) -> int:
+        last = self.team.ledger.last(Kind.SESSION_STARTING, agent=seat.name)
+        return int(last.data["n"]) if last else 0
+
+    async def _disk_has_room(self, seat: Seat) -> bool:
+        free = shutil.disk_usage(self.team.project.state).free
+        if free >= FREE_DISK:
+            return True
+        reason = f"only {free >> 20} MiB free in {self.team.project.state}; {FREE_DISK >> 20} MiB are needed"
+        self.team.ledger.append(Kind.ERROR, agent=seat.name, reason=reason)
+        await self._pause(seat, 60, reason, until_moved=False)
+        return False
+
+    async def _pause(self, seat: Seat, seconds: float, reason: str, *, until_moved: bool) -> None:
+        self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=seconds, reason=reason)
+        waits = {asyncio.create_task(self._stopping.wait())}
+        if until_moved:
+            self._waiting_for_main.add(seat.name)
+            self._say_when_idle()
+            waits.add(asyncio.create_task(self._moved.wait()))
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            self._waiting_for_main.discard(seat.name)
+
+    def _say_when_idle(self) -> None:
+        if self._sessions or self._idle_said or len(self._waiting_for_main) < len(self.team.plan.seats):
+            return
+        self._idle_said = True
+        self.team.ledger.append(Kind.TEAM_IDLE)
+        if self.team.plan.until_idle:
+            self.stop("idle")
+
+    # -- background -------------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        """Hand every new event to the view, and wake idle seats when somebody's work moved main."""
+        while True:
+            self._deliver()
+            await asyncio.sleep(PUMP_SECONDS)
+
+    def _deliver(self) -> None:
+        for event in self.team.ledger.events(after=self._seen):
+            self._seen = event.id
+            if event.kind == Kind.LANDING_DONE and _is_work(event):
+                self._main_moved()
+            if self._on_event is not None:
+                self._show(self._on_event, event)
+
+    def _show(self, on_event: OnEvent, event: Event) -> None:
+        try:
+            on_event(event)
+        except OSError as error:  # whoever watched has gone; a closed terminal stops the team, too
+            self._on_event = None
+            self.stop(f"its output was closed ({error.strerror or error})")
+
+    def _main_moved(self) -> None:
+        self._moved.set()
+        self._moved.clear()  # whoever waits has been woken; who begins to wait later waits for the next move
+
+    async def _watch_tree(self) -> None:
+        """A commit in the user's tree wakes idle seats: a person is at work again."""
+        tree = self.team.plan.tree
+        head = await asyncio.to_thread(_head, tree)
+        while True:
+            await asyncio.sleep(TREE_SECONDS)
+            if self._waiting_for_main and (now := await asyncio.to_thread(_head, tree)) != head:
+                head = now
+                self._main_moved()
+
+    async def _maintain(self) -> None:
+        """Pack upstream now and then: the only maintenance there is, since git's own races with pushes."""
+        while True:
+            await asyncio.sleep(MAINTAIN_SECONDS)
+            await asyncio.to_thread(self.team.upstream.maintain)
+
+    async def _watch_disk(self) -> None:
+        """End sessions that fill the disk: not every engine can limit it."""
+        limit = self.team.plan.settings.session.disk
+        while True:
+            await asyncio.sleep(DISK_SECONDS)
+            if not self._sessions:
+                continue
+            try:
+                used = await self.team.engine.call(self.team.runtime.disk, self.team.project.id)
+            except TeamError as error:
+                self.team.ledger.append(Kind.ERROR, reason=f"the disk could not be measured: {one_line(str(error))}")
+                continue
+            for id, size in used.items():
+                if size > limit and id in self._sessions:
+                    reason = f"used {size >> 20} MiB of disk, {limit >> 20} are allowed (session.disk)"
+                    self._sessions[id].stop(Outcome.FAILED, reason, grace=0)
+
+    async def _stop_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if not self._stopping.is_set():
+            self.stop("time is up")
+
+    async def _end_after_land_time(self) -> None:
+        await self._stopping.wait()
+        await asyncio.sleep(self.team.plan.settings.session.land_time)
+        for session in self._sessions.values():
+            session.stop(Outcome.KILLED, "the team was stopped")
+
+
+def _is_work(landing: Event) -> bool:
+    """Whether a landing changed more than locks: two seats that take and free a lock must not keep each other awake."""
+    return landing.data.get("kind") == "work"
+
+
+def _head(tree: Path) -> str | None:
+    with suppress(git.GitError, OSError, subprocess.SubprocessError):
+        return git.resolve(tree, "HEAD")
+    return None
+
+
+def specs(project: Project, plan: Plan) -> list[Spec]:
+    """The exact container of the first session of each seat: what ``--dry-run`` prints."""
+    chosen = client(plan.client, plan.client_argv)
+    return [
+        spec_for(project, plan, chosen, seat, f"{seat.name}.1", "<the session's token>", "http://127.0.0.1:8787")
+        for seat in plan.seats
+    ]
