@@ -275,7 +275,9 @@ class Lander:
         pushed = push.head.oid if push else None
         freed = list(verdict.releases)
         trailers = [("Agent", agent), ("Role", pusher.role), ("Session", session or "")]
-        trailers += [("Task", task) for task in dict.fromkeys([*verdict.claims, *freed])]
+        # What is landed before its lock goes is work on what the session holds.
+        tasks = dict.fromkeys([*verdict.claims, *freed]) or self.claims.held_by(session or "")
+        trailers += [("Task", task) for task in tasks]
         trailers += [("Landing", str(number))]
         body = "\n".join(f"Team-{key}: {one_line(value, 100)}" for key, value in trailers if value)
         parents = [main, pushed] if pushed else [main]
