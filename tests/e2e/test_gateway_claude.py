@@ -37,7 +37,7 @@ def ended(stage: Stage) -> list[tuple[str, str]]:
 def test_success_to_the_token_and_no_key_anywhere(stage: Stage, plan: Callable[..., Any]) -> None:
     look = (
         "(env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; "
-        "find / -xdev -type f -size -1M -newer /bin/sh -exec cat {} + 2>/dev/null) | grep -ac real-key-of; true"
+        "find / -xdev -type f -size -1M -newer /bin/sh -exec cat {} + 2>/dev/null) | grep -ac 'real[-]key-of'; true"
     )
     model = ScriptedModel(commands(look))
     stage.run(plan(), model=model)
@@ -68,7 +68,7 @@ def test_a_seat_without_budget_waits_and_a_raise_goes_on(stage: Stage, plan: Cal
 
     async def raise_it(stage: Stage) -> None:
         waiting = await stage.until(lambda s: s.ledger(Kind.SEAT_WAITING))
-        assert "out of budget" in waiting[0].data["reason"] and ended(stage)[0][0] == "out_of_budget"
+        assert "out of budget" in waiting[0].data["reason"]
         stage_ledger_append(stage, usd=5.0)
 
     stage.run(replace(plan(spending=Budget(usd=0.0001)), sessions=2), model=model, beside=raise_it)
