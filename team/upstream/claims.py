@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from team.ledger import Event, Kind, Ledger, New
 from team.names import lock_path
+from team.text import one_line
 from team.upstream.objects import Change
 from team.upstream.pusher import Pusher
 from team.upstream.refusal import Refused, age
@@ -27,6 +28,8 @@ class Claim:
     landing: int
     commit: str
     """The commit on main that did it."""
+    text: str = ""
+    """What its lock said when it was claimed."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ class Released:
     pushed: str | None
     """What its holder had pushed, None where upstream released it."""
     why: str
+    done: bool = False
+    """Whether its work was finished."""
+    by: str = ""
+    """Who released it: its holder, a person, or upstream itself."""
+    text: str = ""
+    """What its lock said."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,7 @@ class Claims:
         """Landings of which only the intent is recorded."""
         self._held: dict[str, Claim] = {}
         self._released: dict[str, Released] = {}
+        self._lost: dict[str, list[str]] = {}
         self._seen = 0
         self._lock = threading.Lock()
 
@@ -89,6 +99,21 @@ class Claims:
         """The last release of ``task``."""
         return self._released.get(task)
 
+    def lost_by(self, session: str) -> list[str]:
+        """What ``session`` lost without giving it up, in words."""
+        return list(self._lost.get(session, ()))
+
+    def ahead(self) -> Claims:
+        """A copy, to try out what has not happened yet by :meth:`imagine`; never :meth:`sync` it."""
+        copy = Claims(self.ledger)
+        copy.landings, copy._held, copy._released = self.landings, dict(self._held), dict(self._released)
+        return copy
+
+    def imagine(self, events: Iterable[New], at: float) -> None:
+        """Go on as if ``events`` had been recorded."""
+        for new in events:
+            self._take(Event(0, at, new.kind, new.agent, new.session, new.task, new.data))
+
     def _take(self, event: Event) -> None:
         data = event.data
         number = int(data.get("landing") or 0)
@@ -101,10 +126,20 @@ class Claims:
             return
         elif event.kind == Kind.CLAIM:
             self._held[event.task] = Claim(
-                event.task, event.agent or "", event.session or "", event.at, number, str(data.get("commit", ""))
+                event.task,
+                event.agent or "",
+                event.session or "",
+                event.at,
+                number,
+                str(data.get("commit", "")),
+                str(data.get("text", "")),
             )
         else:
-            self._held.pop(event.task, None)
+            held = self._held.pop(event.task, None)
+            by = str(data.get("by", ""))
+            if event.session and by and by != event.agent:
+                said = f"{event.task} is not yours any more: released by {one_line(by, 60)}"
+                self._lost.setdefault(event.session, []).append(said)
             self._released[event.task] = Released(
                 event.agent or "",
                 event.session or "",
@@ -112,6 +147,9 @@ class Claims:
                 str(data.get("commit", "")),
                 data.get("pushed"),
                 str(data.get("why", "")),
+                bool(data.get("done")),
+                str(data.get("by", "")),
+                held.text if held else "",
             )
 
 
@@ -119,11 +157,15 @@ def events_of(kind: Kind, data: Mapping[str, Any], agent: str, session: str | No
     """The ledger's events for a landing that is done, from what its intent recorded."""
     base = {"landing": data["landing"], "commit": data["new"], "pushed": data["pushed"]}
     events = [New(kind, agent, session, None, dict(data))]
-    events += [New(Kind.CLAIM, agent, session, task, base) for task in data["claims"]]
+    texts = data.get("texts", {})
+    for task in data["claims"]:
+        said = {"text": texts[task]} if texts.get(task) else {}
+        events.append(New(Kind.CLAIM, agent, session, task, {**base, **said}))
     why = {**base, "why": data["why"], "by": data["by"]}
     for task in data["releases"]:
         holder, held_in = data["holders"][task]
-        events.append(New(Kind.RELEASE, holder, held_in, task, why))
+        done = {"done": True} if task in data.get("done", ()) else {}
+        events.append(New(Kind.RELEASE, holder, held_in, task, {**why, **done}))
     return events
 
 

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +22,8 @@ _UNPACK_OBJECTS, _UNPACK_BYTES = 100, 8 << 20
 """Up to here a pack becomes loose objects, as with ``transfer.unpackLimit``."""
 _MEMORY = 4 << 30
 _SECONDS = 120.0
+_SYNCERS = ThreadPoolExecutor(16, "sync")
+"""File systems write what many wait for in one go: together, sixteen syncs take little longer than one."""
 
 
 class Quarantine:
@@ -36,6 +39,7 @@ class Quarantine:
         self.objects = self.path / "objects"
         self.objects.mkdir()
         self._repository = repository
+        self._synced: set[Path] = set()
         borrowed = [_quoted(p / "objects") for p in (repository, also) if p is not None]
         self.env = {
             "GIT_OBJECT_DIRECTORY": str(self.objects),
@@ -97,19 +101,29 @@ class Quarantine:
             ids.update(line.split()[1].decode() for line in out.splitlines())
         return ids
 
+    def sync(self) -> None:
+        """Bring what is here to the disk, before the turn to land comes, in which others would wait for it."""
+        paths = [path for path in self.objects.glob("*/*") if path.is_file()]
+        _sync_all(paths)
+        self._synced.update(paths)
+
     def migrate(self, wanted: Iterable[str], into: Path) -> None:
         """Move all packs, and the loose objects among ``wanted`` in that order, to the object directory ``into``.
 
         They are on disk when this returns; nothing there is ever overwritten.
         """
-        dirs: set[Path] = set()
+        migrate([(self, wanted)], into)
+
+    def _movable(self, wanted: Iterable[str], into: Path) -> list[tuple[Path, Path]]:
+        """What :meth:`migrate` moves where, in this order."""
+        moves = []
         for suffix in ("pack", "rev", "idx"):  # an index makes its pack visible, so it comes last
-            for path in sorted(self.objects.glob(f"pack/*.{suffix}")):
-                _move(path, into / "pack" / path.name, dirs)
+            moves += [(p, into / "pack" / p.name) for p in sorted(self.objects.glob(f"pack/*.{suffix}"))]
         for oid in wanted:
-            _move(self.objects / oid[:2] / oid[2:], into / oid[:2] / oid[2:], dirs)
-        for directory in dirs:
-            _sync(directory)
+            source = self.objects / oid[:2] / oid[2:]
+            if source.exists():
+                moves.append((source, into / oid[:2] / oid[2:]))
+        return moves
 
 
 def _quoted(path: Path) -> str:
@@ -136,11 +150,22 @@ def sweep(incoming: Path) -> int:
     return count
 
 
+def migrate(parts: Iterable[tuple[Quarantine, Iterable[str]]], into: Path) -> None:
+    """:meth:`Quarantine.migrate` for several at once; a file is on disk before it has its final name."""
+    moves: list[tuple[Path, Path]] = []
+    unsynced: list[Path] = []
+    for quarantine, wanted in parts:
+        found = quarantine._movable(wanted, into)
+        unsynced += [source for source, _ in found if source not in quarantine._synced]
+        moves += found
+    _sync_all(unsynced)
+    dirs: set[Path] = set()
+    for source, target in moves:
+        _move(source, target, dirs)
+    _sync_all(dirs)
+
+
 def _move(source: Path, target: Path, dirs: set[Path]) -> None:
-    try:
-        _sync(source)
-    except FileNotFoundError:
-        return
     if target.exists():
         return
     if not target.parent.exists():
@@ -149,6 +174,11 @@ def _move(source: Path, target: Path, dirs: set[Path]) -> None:
         dirs.add(target.parent.parent)
     source.rename(target)
     dirs.add(target.parent)
+
+
+def _sync_all(paths: Iterable[Path]) -> None:
+    for _ in _SYNCERS.map(_sync, paths):
+        pass
 
 
 def _sync(path: Path) -> None:

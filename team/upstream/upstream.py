@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,6 +15,7 @@ from team.names import nearest_task_name, task_path, task_problem
 from team.places import Project
 from team.text import clean, one_line
 from team.upstream import create, wire
+from team.upstream.calls import Calls
 from team.upstream.claims import Claim
 from team.upstream.inspection import Inspector
 from team.upstream.landing import Landed, Lander, commit_object, edit
@@ -56,6 +57,7 @@ class Upstream:
         self._receiver = Receiver(self._lander, inspector, self._rescue, ledger, landing)
         self._claims = self._lander.claims
         self._tasks = Tasks(self._repository, self._claims)
+        self._calls = Calls(self._receiver.group, self._tasks, landing.claims, clock)
 
     @staticmethod
     def create(project: Project, source: Path, branch_commit: str) -> None:
@@ -93,6 +95,25 @@ class Upstream:
             if tasks:
                 self._lander.free(tasks, why, agent=agent, session=session)
         return tasks
+
+    def claim(self, pusher: Pusher, asked: Mapping[str, str]) -> str:
+        """``team claim`` in a session: ``task``, and ``scope``, ``note``, ``force`` where given.
+
+        Returns what the session is told. Raises :class:`TeamError` for a bad name, :class:`Refused` by the rules.
+        """
+        return self._calls.claim(pusher, asked)
+
+    def give_back(self, pusher: Pusher, asked: Mapping[str, str]) -> str:
+        """``team release`` in a session: ``task`` (needed where it holds several), ``done``, ``reason``.
+
+        Returns what the session is told. Raises :class:`TeamError` and :class:`Refused`.
+        """
+        return self._calls.release(pusher, asked)
+
+    def overview(self, session: str) -> str:
+        """``team tasks`` in a session."""
+        self._claims.sync()
+        return self._calls.tasks(session)
 
     def holder(self, task: str) -> Claim | None:
         """The live claim on ``task``, or None."""
