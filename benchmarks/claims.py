@@ -22,7 +22,7 @@ import sys
 from benchmarks.arena import Count, doors, free, naive
 
 MANY = 64
-LARGE = {"commits": 4000, "files": 1000}
+LARGE_COMMITS, LARGE_FILES = 4000, 1000
 
 
 def measure(agents: int, seconds: float) -> dict[str, float]:
@@ -38,10 +38,10 @@ def measure(agents: int, seconds: float) -> dict[str, float]:
     note("free", free("push_claims.sh", agents, seconds))
     note("git", doors(git, agents, seconds))
     note("git_64", doors(git, MANY, seconds))
-    note("git_large", doors(git, agents, seconds, **LARGE))
+    note("git_large", doors(git, agents, seconds, commits=LARGE_COMMITS, files=LARGE_FILES))
     note("helper", doors(helper, agents, seconds))
     note("helper_64", doors(helper, MANY, seconds))
-    note("helper_large", doors(helper, agents, seconds, **LARGE))
+    note("helper_large", doors(helper, agents, seconds, commits=LARGE_COMMITS, files=LARGE_FILES))
     note("naive_64", naive("naive_claims.sh", MANY, 2 * seconds))
     rate = {name: count.rate for name, count in runs.items()}
     naive_64 = max(rate["naive_64"], 0.5 / (2 * seconds))

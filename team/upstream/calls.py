@@ -159,4 +159,4 @@ def _line(task: Task, session: str, now: float) -> str:
         since = age(now - (task.since or now))
         mine = task.session == session
         state, rest = ("yours" if mine else "held"), f"{task.agent}, {since}{': ' if rest else ''}{rest}"
-    return one_line(f"{state:<7} {task.name}  {rest}", 300)
+    return one_line(f"{state} {task.name} {rest}", 300)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from team.ledger import Kind, New
@@ -12,9 +15,9 @@ from team.text import one_line
 from team.upstream.claims import Claims, events_of
 from team.upstream.inspection import Push
 from team.upstream.landing import Landed, Lander, Verdict, edit, ended, in_order, subject_of
-from team.upstream.objects import Change, Commit, Missing, Store
+from team.upstream.objects import Change, Commit, Missing, Store, encode
 from team.upstream.pusher import Pusher
-from team.upstream.quarantine import Quarantine, migrate
+from team.upstream.quarantine import Quarantine, publish, write_out
 from team.upstream.refusal import Refused
 
 
@@ -55,9 +58,9 @@ class Job:
         """What to land; None where main has it already. Raises :class:`Refused`; :class:`Later` to wait."""
         raise NotImplementedError
 
-    def objects(self, step: Step, new: str) -> tuple[Quarantine, list[str]] | None:
-        """What moves into upstream with ``new``, the commit of the landing."""
-        return None
+    def moves(self, new: str, into: Path) -> list[tuple[Path, Path]]:
+        """What moves where, with ``new``, the commit of the landing, when the object directory is ``into``."""
+        return []
 
     def finish(self, landed: Landed | None = None, error: Exception | None = None) -> None:
         """The verdict."""
@@ -100,28 +103,26 @@ class PushOfLocks(Job):
         subject = f"{subject_of(verdict, push)} ({one_line(self.pusher.name, 60)})"
         return Step(verdict, subject, f"by {self.pusher.name}", push)
 
-    def objects(self, step: Step, new: str) -> tuple[Quarantine, list[str]] | None:
-        return self.quarantine, in_order(self.quarantine, self.push, new)
+    def moves(self, new: str, into: Path) -> list[tuple[Path, Path]]:
+        return self.quarantine.movable(in_order(self.quarantine, self.push, new), into)
 
 
 class Drafts:
-    """Objects of a group: on the disk in a quarantine of their own, readable as if upstream had them."""
+    """Objects of a group: in memory, readable as if upstream had them."""
 
-    def __init__(self, quarantine: Quarantine, upstream: Store) -> None:
-        self.quarantine, self.store, self.written = quarantine, quarantine.store, list[str]()
-        self._upstream = upstream
+    def __init__(self, upstream: Store) -> None:
+        self.store, self.written = upstream, dict[str, bytes]()
 
     def write(self, kind: str, content: bytes) -> str:
         """Store an object and return its id."""
-        oid = self.quarantine.write(kind, content)
-        self._upstream.drafts[oid] = (kind, content)
-        self.written.append(oid)
+        oid, self.written[oid] = encode(kind, content)
+        self.store.drafts[oid] = (kind, content)
         return oid
 
     def forget(self) -> None:
         """They are in upstream now, or never will be."""
         for oid in self.written:
-            self._upstream.drafts.pop(oid, None)
+            self.store.drafts.pop(oid, None)
 
 
 @dataclass
@@ -177,14 +178,12 @@ class Group:
 
     def _attempt(self, jobs: list[Job]) -> list[Job]:
         """Land what can land of ``jobs``; returns those that must be looked at again."""
-        repository = self._lander.repository
-        with self._lander.quarantine() as quarantine:
-            desk = Drafts(quarantine, repository.store)
-            try:
-                drafts, later = self._draft(jobs, desk)
-                return later + (self._commit(drafts, desk) if drafts else [])
-            finally:
-                desk.forget()
+        desk = Drafts(self._lander.repository.store)
+        try:
+            drafts, later = self._draft(jobs, desk)
+            return later + (self._commit(drafts, desk) if drafts else [])
+        finally:
+            desk.forget()
 
     def _draft(self, jobs: Sequence[Job], desk: Drafts) -> tuple[list[_Draft], list[Job]]:
         """Judge one after another, each as if all before had landed."""
@@ -229,7 +228,7 @@ class Group:
         """Intents, objects, main, done; as for a single landing, with one sync for all."""
         lander, repository = self._lander, self._lander.repository
         lander.ledger.append_all(e for draft in drafts for e in draft.event(Kind.LANDING_INTENT))
-        migrate(self._parts(drafts, desk), repository.objects)
+        self._save(drafts, desk)
         if dead := [draft for draft in drafts if not draft.job.pusher.alive()]:
             for draft in dead:
                 draft.job.finish(error=ended())
@@ -255,6 +254,13 @@ class Group:
             )  # fmt: skip
         return []
 
-    def _parts(self, drafts: Iterable[_Draft], desk: Drafts) -> list[tuple[Quarantine, list[str]]]:
-        pushed = [part for d in drafts if (part := d.job.objects(d.step, d.new)) is not None]
-        return [*pushed, (desk.quarantine, desk.written)]
+    def _save(self, drafts: Iterable[_Draft], desk: Drafts) -> None:
+        """Bring every object to upstream: those pushed, which are on the disk, and those written here."""
+        objects = self._lander.repository.objects
+        directory = self._lander.incoming / f"group-{secrets.token_hex(4)}"  # whoever sweeps has the turn
+        directory.mkdir(mode=0o700, parents=True)
+        try:
+            moves = [move for d in drafts for move in d.job.moves(d.new, objects)]
+            publish([*moves, *write_out(desk.written, directory, objects)])
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -91,7 +91,7 @@ class Lander:
     ) -> None:
         self.claims = Claims(ledger)
         self.turn = turn
-        self.repository, self._incoming, self.ledger, self._inspector = repository, incoming, ledger, inspector
+        self.repository, self.incoming, self.ledger, self._inspector = repository, incoming, ledger, inspector
         self._limits, self._globs, self._clock = limits, tuple(globs), clock
 
     def land(self, pusher: Pusher, push: Push, quarantine: Quarantine) -> Landed | None:
@@ -144,7 +144,7 @@ class Lander:
 
     def quarantine(self) -> Quarantine:
         """A place for objects that may land."""
-        return Quarantine(self._incoming, self.repository.path, self.repository.store)
+        return Quarantine(self.incoming, self.repository.path, self.repository.store)
 
     def locks(self) -> list[str]:
         """The tasks whose locks are on main."""

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -112,9 +112,11 @@ class Quarantine:
 
         They are on disk when this returns; nothing there is ever overwritten.
         """
-        migrate([(self, wanted)], into)
+        moves = self.movable(wanted, into)
+        _sync_all(source for source, _ in moves if source not in self._synced)
+        publish(moves)
 
-    def _movable(self, wanted: Iterable[str], into: Path) -> list[tuple[Path, Path]]:
+    def movable(self, wanted: Iterable[str], into: Path) -> list[tuple[Path, Path]]:
         """What :meth:`migrate` moves where, in this order."""
         moves = []
         for suffix in ("pack", "rev", "idx"):  # an index makes its pack visible, so it comes last
@@ -150,19 +152,29 @@ def sweep(incoming: Path) -> int:
     return count
 
 
-def migrate(parts: Iterable[tuple[Quarantine, Iterable[str]]], into: Path) -> None:
-    """:meth:`Quarantine.migrate` for several at once; a file is on disk before it has its final name."""
-    moves: list[tuple[Path, Path]] = []
-    unsynced: list[Path] = []
-    for quarantine, wanted in parts:
-        found = quarantine._movable(wanted, into)
-        unsynced += [source for source, _ in found if source not in quarantine._synced]
-        moves += found
-    _sync_all(unsynced)
+def publish(moves: Iterable[tuple[Path, Path]]) -> None:
+    """Give files that are on the disk their final names, in this order; the names are on the disk then too."""
     dirs: set[Path] = set()
     for source, target in moves:
         _move(source, target, dirs)
     _sync_all(dirs)
+
+
+def write_out(objects: Mapping[str, bytes], directory: Path, into: Path) -> list[tuple[Path, Path]]:
+    """Write ``objects``, encoded, to ``directory`` and to the disk; returns what :func:`publish` needs."""
+    moves = [(directory / oid, into / oid[:2] / oid[2:]) for oid in objects]
+
+    def write(oid: str) -> None:
+        fd = os.open(directory / oid, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444)
+        with os.fdopen(fd, "wb") as file:
+            file.write(zlib.compress(objects[oid], 1))
+            os.fchmod(fd, 0o444)  # whatever our umask is
+            file.flush()
+            os.fsync(fd)
+
+    for _ in _SYNCERS.map(write, objects):
+        pass
+    return moves
 
 
 def _move(source: Path, target: Path, dirs: set[Path]) -> None:

@@ -41,6 +41,7 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self.group = Group(self.lander)
+        self._told: dict[str, int] = {}
         self._quota: dict[str, int] = {}
         self._quota_lock = threading.Lock()
 
@@ -116,9 +117,16 @@ class Receiver:
         for word, tasks in (("you hold", landed.claims), ("you released", landed.releases)):
             if names := [t for t in tasks if t not in passing]:
                 progress(f"{word} {', '.join(names)}")
-        for note in landed.notes:
+        for note in [*landed.notes, *self._lost(pusher)]:
             progress(note)
         return landed
+
+    def _lost(self, pusher: Pusher) -> list[str]:
+        """What the session lost and was not told yet; `team tasks` goes on telling it."""
+        lost = self.lander.claims.lost_by(pusher.session or "")
+        told = self._told.get(pusher.session or "", 0)
+        self._told[pusher.session or ""] = len(lost)
+        return lost[told:]
 
     def take_pack(self, pusher: Pusher, quarantine: Quarantine, stream: BinaryIO) -> None:
         """Read, bound, check and unpack the pack of a push into ``quarantine``. Raises :class:`Refused`."""
