@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from team.clients import Outcome
 from team.ledger import Event, Kind, Ledger, New
 from team.names import lock_path
 from team.text import one_line
@@ -14,7 +15,13 @@ from team.upstream.objects import Change
 from team.upstream.pusher import Pusher
 from team.upstream.refusal import Refused, age
 
-_KINDS = (Kind.CLAIM, Kind.RELEASE, Kind.LANDING_INTENT, Kind.LANDING_DONE, Kind.LANDING_DROPPED)
+_KINDS = (
+    Kind.CLAIM, Kind.RELEASE, Kind.LANDING_INTENT, Kind.LANDING_DONE, Kind.LANDING_DROPPED, Kind.SESSION_ENDING,
+    Kind.TASK_UNBLOCKED, Kind.RESCUE_SAVED,
+)  # fmt: skip
+STRIKES = 3
+"""Sessions in a row that ended badly on a task, after which it is blocked."""
+_BAD = frozenset(outcome.value for outcome in Outcome if outcome.strike)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,11 @@ class Claims:
         self._held: dict[str, Claim] = {}
         self._released: dict[str, Released] = {}
         self._lost: dict[str, list[str]] = {}
+        self._strikes: dict[str, list[str]] = {}
+        self._rescued: dict[str, list[str]] = {}
+        self._had: dict[str, list[str]] = {}
+        """What each session held when it ended."""
+        self._fresh: list[str] = []
         self._seen = 0
         self._lock = threading.Lock()
 
@@ -103,10 +115,46 @@ class Claims:
         """What ``session`` lost without giving it up, in words."""
         return list(self._lost.get(session, ()))
 
+    def names(self) -> list[str]:
+        """Every task that was ever claimed, oldest first, from where the last call of this ended."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def strikes(self, task: str) -> list[str]:
+        """How the sessions that ended badly on ``task`` since it was last done or unblocked ended, oldest first."""
+        return list(self._strikes.get(task, ()))
+
+    def blocked(self, task: str) -> str | None:
+        """Why nobody may claim ``task``, or None where it is not blocked."""
+        strikes = self._strikes.get(task, [])
+        if len(strikes) < STRIKES:
+            return None
+        return (
+            f"{task} is blocked: {len(strikes)} sessions failed on it, the last: {strikes[-1]}; pick another task "
+            f"(a person unblocks it: `team unblock {task}`)"
+        )
+
+    def blocked_tasks(self) -> list[str]:
+        """The tasks that nobody may claim."""
+        return [task for task, strikes in self._strikes.items() if len(strikes) >= STRIKES]
+
+    def left_behind(self, task: str) -> list[str]:
+        """Work on ``task`` that main does not have, kept from sessions that ended, in words."""
+        return [
+            f"an earlier session ({session}) left work on {task} that main does not have; a person can show it "
+            f"(`team rescue show {session}`)"
+            for session in self._rescued.get(task, ())
+        ]
+
+    def rescued(self) -> dict[str, list[str]]:
+        """Tasks with the sessions that left work on them which main does not have."""
+        return {task: list(sessions) for task, sessions in self._rescued.items()}
+
     def ahead(self) -> Claims:
         """A copy, to try out what has not happened yet by :meth:`imagine`; never :meth:`sync` it."""
         copy = Claims(self.ledger)
         copy.landings, copy._held, copy._released = self.landings, dict(self._held), dict(self._released)
+        copy._strikes, copy._rescued = dict(self._strikes), dict(self._rescued)
         return copy
 
     def imagine(self, events: Iterable[New], at: float) -> None:
@@ -122,9 +170,17 @@ class Claims:
             self.landings = max(self.landings, number)
         elif event.kind in (Kind.LANDING_DONE, Kind.LANDING_DROPPED):
             self.open.pop(number, None)
+        elif event.kind == Kind.SESSION_ENDING:
+            self._end(event.session or "", str(data.get("outcome", "")), str(data.get("reason", "")))
+        elif event.kind == Kind.RESCUE_SAVED:
+            for task in self._had.get(event.session or "", ()):
+                self._rescued[task] = [*self._rescued.get(task, ()), event.session or ""]
         elif event.task is None:
             return
+        elif event.kind == Kind.TASK_UNBLOCKED:
+            self._strikes.pop(event.task, None)
         elif event.kind == Kind.CLAIM:
+            self._fresh.append(event.task)
             self._held[event.task] = Claim(
                 event.task,
                 event.agent or "",
@@ -136,6 +192,9 @@ class Claims:
             )
         else:
             held = self._held.pop(event.task, None)
+            if data.get("done"):
+                self._strikes.pop(event.task, None)
+                self._rescued.pop(event.task, None)
             by = str(data.get("by", ""))
             if event.session and by and by != event.agent:
                 said = f"{event.task} is not yours any more: released by {one_line(by, 60)}"
@@ -152,6 +211,12 @@ class Claims:
                 held.text if held else "",
             )
 
+    def _end(self, session: str, outcome: str, reason: str) -> None:
+        self._had[session] = self.held_by(session)
+        if outcome in _BAD:
+            for task in self._had[session]:
+                self._strikes[task] = [*self._strikes.get(task, ()), one_line(f"{session} {outcome}: {reason}", 200)]
+
 
 def events_of(kind: Kind, data: Mapping[str, Any], agent: str, session: str | None) -> list[New]:
     """The ledger's events for a landing that is done, from what its intent recorded."""
@@ -160,7 +225,8 @@ def events_of(kind: Kind, data: Mapping[str, Any], agent: str, session: str | No
     texts = data.get("texts", {})
     for task in data["claims"]:
         said = {"text": texts[task]} if texts.get(task) else {}
-        events.append(New(Kind.CLAIM, agent, session, task, {**base, **said}))
+        forced = {"forced": True} if task in data.get("forced", ()) else {}
+        events.append(New(Kind.CLAIM, agent, session, task, {**base, **said, **forced}))
     why = {**base, "why": data["why"], "by": data["by"]}
     for task in data["releases"]:
         holder, held_in = data["holders"][task]

@@ -14,6 +14,7 @@ from team.ledger import Kind, Ledger, New
 from team.names import LOCK_DIR, lock_path, task_path
 from team.text import one_line
 from team.upstream import protected
+from team.upstream.alike import Alike
 from team.upstream.claims import Claim, Claims, Judge, Lock, Released, events_of
 from team.upstream.inspection import Inspector, Push
 from team.upstream.objects import TREE, Change, Commit, Entry, Missing, Store, Walk, format_tree
@@ -73,6 +74,9 @@ class Verdict:
     done: list[str] = field(default_factory=list)
     """Those of ``releases`` whose work is finished."""
     notes: list[str] = field(default_factory=list)
+    """What the pusher should know."""
+    forced: list[str] = field(default_factory=list)
+    """Claims made although a task like them is held or was finished."""
 
 
 class Lander:
@@ -90,6 +94,7 @@ class Lander:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.claims = Claims(ledger)
+        self._alike = Alike(repository.store)
         self.turn = turn
         self.repository, self.incoming, self.ledger, self._inspector = repository, incoming, ledger, inspector
         self._limits, self._globs, self._clock = limits, tuple(globs), clock
@@ -200,6 +205,14 @@ class Lander:
 
     def check_claims(self, pusher: Pusher, verdict: Verdict, claims: Claims, *, force: bool) -> None:
         """Refuse claims that make no sense whoever makes them, or note what speaks against them."""
+        for task in verdict.claims:
+            if (blocked := claims.blocked(task)) is not None:
+                raise Refused("blocked", blocked)
+            self._alike.learn_all(self.claims)
+            text, now = verdict.texts.get(task, ""), self._clock()
+            notes = self._alike.check(task, text, verdict.tree, claims, now, force=force)
+            verdict.forced += [task] if force and notes else []
+            verdict.notes += [*notes, *claims.left_behind(task)]
 
     def judge_locks(
         self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit, claims: Claims | None = None
@@ -370,6 +383,7 @@ class Lander:
             "landing": number, "old": main, "new": new, "pushed": pushed, "subject": subject, "kind": verdict.kind,
             "claims": verdict.claims, "releases": freed, "holders": verdict.releases, "paths": verdict.paths,
             "merge": verdict.is_merge, "by": pusher.name, "why": why, "texts": verdict.texts, "done": verdict.done,
+            "forced": verdict.forced,
         }  # fmt: skip
         return new, data
 

@@ -154,6 +154,16 @@ class Upstream:
         self._ledger.append(Kind.TASK_ADDED, agent=person.name, task=name, title=title(text))
         return landed.commit
 
+    def unblock(self, task: str, person: str) -> int:
+        """Forget the strikes of ``task``; returns how many there were. Raises :class:`TeamError` for none."""
+        self._claims.sync()
+        strikes = self._claims.strikes(task)
+        if not strikes:
+            blocked = ", ".join(sorted(self._claims.blocked_tasks())) or "none is"
+            raise TeamError(f"no session failed on {one_line(task, 100)!r}; blocked: {blocked}")
+        self._ledger.append(Kind.TASK_UNBLOCKED, task=task, by=person)
+        return len(strikes)
+
     def land_commit(self, pusher: Pusher, commit: str, source: Path) -> Landed | None:
         """Land a commit of the person's own repository ``source``; None where main has it.
 
