@@ -17,7 +17,7 @@ from team.upstream.refusal import Refused, age
 
 _KINDS = (
     Kind.CLAIM, Kind.RELEASE, Kind.LANDING_INTENT, Kind.LANDING_DONE, Kind.LANDING_DROPPED, Kind.SESSION_ENDING,
-    Kind.TASK_UNBLOCKED, Kind.RESCUE_SAVED,
+    Kind.TASK_UNBLOCKED, Kind.RESCUE_SAVED, Kind.RESCUE_DROPPED,
 )  # fmt: skip
 STRIKES = 3
 """Sessions in a row that ended badly on a task, after which it is blocked."""
@@ -81,7 +81,7 @@ class Claims:
         self._released: dict[str, Released] = {}
         self._lost: dict[str, list[str]] = {}
         self._strikes: dict[str, list[str]] = {}
-        self._rescued: dict[str, list[str]] = {}
+        self._rescued: dict[str, dict[str, str]] = {}
         self._had: dict[str, list[str]] = {}
         """What each session held when it ended."""
         self._fresh: list[str] = []
@@ -141,14 +141,18 @@ class Claims:
     def left_behind(self, task: str) -> list[str]:
         """Work on ``task`` that main does not have, kept from sessions that ended, in words."""
         return [
-            f"an earlier session ({session}) left work on {task} that main does not have; a person can show it "
-            f"(`team rescue show {session}`)"
-            for session in self._rescued.get(task, ())
+            f"session {session} left work on {task} that main does not have{f': {what}' if what else ''}; "
+            f"it is kept for a person (`team rescue show {session}`)"
+            for session, what in self._rescued.get(task, {}).items()
         ]
+
+    def had(self, session: str) -> tuple[str, ...]:
+        """What ``session`` held when it ended."""
+        return tuple(self._had.get(session, ()))
 
     def rescued(self) -> dict[str, list[str]]:
         """Tasks with the sessions that left work on them which main does not have."""
-        return {task: list(sessions) for task, sessions in self._rescued.items()}
+        return {task: list(sessions) for task, sessions in self._rescued.items() if sessions}
 
     def ahead(self) -> Claims:
         """A copy, to try out what has not happened yet by :meth:`imagine`; never :meth:`sync` it."""
@@ -174,7 +178,10 @@ class Claims:
             self._end(event.session or "", str(data.get("outcome", "")), str(data.get("reason", "")))
         elif event.kind == Kind.RESCUE_SAVED:
             for task in self._had.get(event.session or "", ()):
-                self._rescued[task] = [*self._rescued.get(task, ()), event.session or ""]
+                self._rescued[task] = {**self._rescued.get(task, {}), event.session or "": str(data.get("summary", ""))}
+        elif event.kind == Kind.RESCUE_DROPPED:
+            for task, kept in list(self._rescued.items()):
+                self._rescued[task] = {s: what for s, what in kept.items() if s != event.session}
         elif event.task is None:
             return
         elif event.kind == Kind.TASK_UNBLOCKED:

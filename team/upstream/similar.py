@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-WARN, REFUSE = 0.56, 0.9
+WARN, REFUSE = 0.56, 0.87
 """From these likenesses on a claim is warned about, and refused."""
 _STOP = frozenset(
     "a an and are as at be by for from in into is it its of on or so that the then this to too up via when where with "
@@ -116,6 +116,7 @@ def likeness(first: Named, second: Named, vocabulary: Vocabulary) -> float:
     shared, left, right = _matched(one, two)
     if _series(left, right) or (_counted(one) == _counted(two) and _numbers(one) != _numbers(two)):
         return 0.0
+    left, right = ([word for word in side if not _is_version(word)] for side in (left, right))
     weight = vocabulary.weight
     places_left, places_right = _places(left, vocabulary), _places(right, vocabulary)
     if places_left and places_right:
@@ -184,24 +185,21 @@ def _akin(one: str, two: str) -> bool:
 
 def _series(left: list[str], right: list[str]) -> bool:
     """Whether the words that differ are two members of a series: alike but for their numbers."""
-    kinds = [
-        {(m[1], m[3]): m[2] for word in side if (m := _NUMBERED.match(word)) and not _is_version(word)}
-        for side in (left, right)
-    ]
+    kinds = [{(m[1], m[3]): m[2] for word in side if (m := _NUMBERED.match(word))} for side in (left, right)]
     return any(kind in kinds[1] for kind in kinds[0])
 
 
 def _counted(side: list[str]) -> list[str]:
     """The words with every number left open: what all members of a series share."""
-    return [word if _is_version(word) else re.sub(r"[0-9]+", "#", word) for word in side]
+    return [re.sub(r"[0-9]+", "#", word) for word in side]
 
 
 def _numbers(side: list[str]) -> list[str]:
-    return [number for word in side if not _is_version(word) for number in re.findall(r"[0-9]+", word)]
+    return [number for word in side for number in re.findall(r"[0-9]+", word)]
 
 
 def _is_version(word: str) -> bool:
-    """``v2``: the same once more."""
+    """``v2``: where the other name has none, the same once more."""
     return re.fullmatch(r"v[0-9]{1,2}", word) is not None
 
 

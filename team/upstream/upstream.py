@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +15,7 @@ from team.ledger import Kind, Ledger, New
 from team.names import nearest_task_name, task_path, task_problem
 from team.places import Project
 from team.text import clean, one_line
-from team.upstream import create, wire
+from team.upstream import create, rescue_view, wire
 from team.upstream.calls import Calls
 from team.upstream.claims import Claim
 from team.upstream.inspection import Inspector
@@ -26,6 +27,7 @@ from team.upstream.receive import Receiver
 from team.upstream.refusal import Refused
 from team.upstream.repository import Repository
 from team.upstream.rescue import Rescue
+from team.upstream.rescue_view import Saved
 from team.upstream.tasks import Task, Tasks, title
 from team.upstream.turn import Turn
 
@@ -154,15 +156,43 @@ class Upstream:
         self._ledger.append(Kind.TASK_ADDED, agent=person.name, task=name, title=title(text))
         return landed.commit
 
-    def unblock(self, task: str, person: str) -> int:
+    def unblock(self, task: str) -> int:
         """Forget the strikes of ``task``; returns how many there were. Raises :class:`TeamError` for none."""
         self._claims.sync()
         strikes = self._claims.strikes(task)
         if not strikes:
             blocked = ", ".join(sorted(self._claims.blocked_tasks())) or "none is"
             raise TeamError(f"no session failed on {one_line(task, 100)!r}; blocked: {blocked}")
-        self._ledger.append(Kind.TASK_UNBLOCKED, task=task, by=person)
+        self._ledger.append(Kind.TASK_UNBLOCKED, task=task)
         return len(strikes)
+
+    def rescues(self) -> list[Saved]:
+        """What sessions left behind, oldest first, with the tasks that they held."""
+        self._claims.sync()
+        return [replace(one, tasks=self._claims.had(one.session)) for one in rescue_view.saved(self.project.rescue)]
+
+    def rescue_text(self, session: str, *, patch: bool = False) -> str:
+        """Commits and files (with ``patch``, the changes) that ``session`` left behind. Raises :class:`TeamError`."""
+        one = rescue_view.find(self.project.rescue, session)
+        text = rescue_view.show(self.project.rescue, self.project.upstream, one.commit, patch=patch)
+        return f"{text}\ngit fetch {self.project.rescue} refs/rescue/{one.agent}/{one.session}"
+
+    def rescue_drop(self, session: str) -> Saved:
+        """Forget what ``session`` left behind. Raises :class:`TeamError`."""
+        one = rescue_view.find(self.project.rescue, session)
+        rescue_view.drop(self.project.rescue, one)
+        self._ledger.append(Kind.RESCUE_DROPPED, agent=one.agent, session=one.session, commit=one.commit)
+        return one
+
+    def rescue_summary(self, commit: str) -> str:
+        """On one line, what main lacks of the saved ``commit``."""
+        return rescue_view.summary(self.project.rescue, self.project.upstream, commit)
+
+    def left_behind(self) -> list[str]:
+        """Of every task that nobody holds and on which work was left behind, that in words."""
+        self._claims.sync()
+        free = [task for task in self._claims.rescued() if self._claims.holder(task) is None]
+        return [line for task in free for line in self._claims.left_behind(task)]
 
     def land_commit(self, pusher: Pusher, commit: str, source: Path) -> Landed | None:
         """Land a commit of the person's own repository ``source``; None where main has it.

@@ -161,3 +161,40 @@ def test_a_session_that_ends_in_the_middle_of_a_group_takes_nobody_with_it(
     assert site.upstream.held_by("s2") == []
     assert sorted(f for f in site.files() if "part" in f) == [f"current_tasks/part{n}_of_it.txt" for n in (0, 2)]
     assert {e.data["landing"] for e in site.events(Kind.LANDING_DROPPED)} == {1, 2, 3}
+
+
+def test_a_task_on_which_three_sessions_failed_is_refused_with_the_last_error(site: Site) -> None:
+    for n in range(1, 4):
+        clone = site.agent(1, f"agent-01.{n}")
+        claim(site, clone, "fix_parser")
+        site.ledger.append(
+            Kind.SESSION_ENDING,
+            agent="agent-01",
+            session=clone.session,
+            outcome="stalled",
+            reason=f"silent {n}",
+            exit=1,
+        )
+        site.upstream.release(clone.session or "", "agent-01", "ended")
+    two = site.agent(2)
+    two.claim("fix_parser")
+    assert "blocked: 3 sessions failed on it, the last: agent-01.3 stalled: silent 3" in two.refused()
+    with pytest.raises(Refused, match="team unblock fix_parser"):
+        claim(site, two, "fix_parser")
+    assert "blocked fix_parser after 3 failed sessions" in site.upstream.overview("s4")
+    site.upstream.unblock("fix_parser")
+    assert "you hold fix_parser" in two.lands()
+
+
+def test_the_next_holder_is_told_what_an_earlier_session_left_behind(site: Site) -> None:
+    one, two = site.agent(1), site.agent(2)
+    claim(site, one, "fix_parser")
+    site.ledger.append(Kind.SESSION_ENDING, agent="agent-01", session="s1", outcome="killed", reason="x", exit=1)
+    site.ledger.append(Kind.RESCUE_SAVED, agent="agent-01", session="s1", commit="c", summary="2 files (a, b)")
+    site.upstream.release("s1", "agent-01", "ended")
+    left = "session s1 left work on fix_parser that main does not have: 2 files (a, b)"
+    assert left in site.upstream.left_behind()[0]
+    assert left in claim(site, two, "fix_parser")
+    assert site.upstream.left_behind() == []
+    release(site, two, done="1")
+    assert left not in claim(site, two, "fix_parser", force="1")

@@ -42,6 +42,7 @@ def like(one: str, two: str) -> float:
         ("fix_login_crash", "fix_signup_crash"),
         ("fix_parser", "write_docs"),
         ("fix", "add"),
+        ("port_to_api_v1", "port_to_api_v2"),
     ],
 )
 def test_names_that_differ_in_what_matters_are_different_tasks(one: str, two: str) -> None:
@@ -63,7 +64,7 @@ def test_the_same_in_other_words_is_noticed(one: str, two: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "two"),
-    [("add_voucher_code", "implement_voucher_codes"), ("voucher_codes", "codes_voucher_v2"), ("x", "x")],
+    [("add_voucher_code", "implement_voucher_codes"), ("voucher_codes", "codes_voucher_v2"), ("x", "fix_x")],
 )
 def test_another_verb_number_or_order_is_near_certain(one: str, two: str) -> None:
     assert like(one, two) >= REFUSE
