@@ -13,7 +13,8 @@ from team.upstream.refusal import Refused, age
 from team.upstream.similar import REFUSE, WARN, Named, Vocabulary, likeness, places_of, words
 
 FORCE = "`git push -o force-claim` or `team claim --force`"
-_LATELY = 24 * 3600.0
+_LATELY = 2 * 3600.0
+"""Seconds for which a finished task speaks against one like it."""
 _MOST_PATHS, _MOST_COMPARED, _REFRESH = 20_000, 50, 300.0
 
 

@@ -178,7 +178,7 @@ def _akin(one: str, two: str) -> bool:
     if not (one.isalpha() and two.isalpha()):
         return False
     short, long = sorted((one, two), key=len)
-    if len(short) >= 4 and long.startswith(short):
+    if len(short) >= 4 and len(long) >= len(short) + 2 and long.startswith(short):  # not caller and callee
         return True
     return len(short) >= 6 and SequenceMatcher(None, short, long).ratio() >= 0.88
 

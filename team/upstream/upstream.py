@@ -103,14 +103,27 @@ class Upstream:
 
         Returns what the session is told. Raises :class:`TeamError` for a bad name, :class:`Refused` by the rules.
         """
-        return self._calls.claim(pusher, asked)
+        return self._answer(self._calls.claim, pusher, asked)
 
     def give_back(self, pusher: Pusher, asked: Mapping[str, str]) -> str:
         """``team release`` in a session: ``task`` (needed where it holds several), ``done``, ``reason``.
 
         Returns what the session is told. Raises :class:`TeamError` and :class:`Refused`.
         """
-        return self._calls.release(pusher, asked)
+        return self._answer(self._calls.release, pusher, asked)
+
+    def _answer(
+        self, call: Callable[[Pusher, Mapping[str, str]], str], pusher: Pusher, asked: Mapping[str, str]
+    ) -> str:
+        """Refusals at the door are recorded as those of pushes are."""
+        try:
+            return call(pusher, asked)
+        except Refused as e:
+            task, what = one_line(asked.get("task", ""), 100), {"reason": e.reason, "rule": e.rule}
+            self._ledger.append(
+                Kind.PUSH_REFUSED, agent=pusher.name, session=pusher.session, ref=f"task {task}", **what
+            )
+            raise
 
     def overview(self, session: str) -> str:
         """``team tasks`` in a session."""

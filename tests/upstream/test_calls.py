@@ -35,6 +35,7 @@ def test_a_claim_puts_the_lock_on_main_with_its_text_and_trailers(site: Site) ->
     assert "already" in claim(site, one, "fix_parser")
     with pytest.raises(Refused, match="held by agent-01 since 0 min"):
         claim(site, two, "fix_parser")
+    assert site.rule() == "held"
     two.claim("fix_parser")
     assert "held by agent-01" in two.refused()
     one.pull()
