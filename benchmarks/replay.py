@@ -102,6 +102,7 @@ class Replay:
                 self._count("claims")
                 self._count("warned" if "warning:" in answer else "forced" if force else "plain")
                 return True
+        self._count("skipped")
         return False
 
     def _end(self, session: _Session, row: Held) -> _Session | None:

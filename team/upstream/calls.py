@@ -137,7 +137,7 @@ def _verdict(ground: Ground, locks: Mapping[str, Entry], claims: list[str]) -> V
     files: dict[bytes, Entry | None] = {lock_path(task).encode(): entry for task, entry in locks.items()}
     tree = edit(ground.desk, main, files)
     changes = [Change(path, store.find(main, path), entry) for path, entry in files.items()]
-    ground.lander.check_tree(store, tree, main, changes)
+    ground.lander.check_paths(changes)
     return Verdict(tree, len(changes), claims, {}, "claim", False)
 
 

@@ -189,6 +189,10 @@ class Lander:
         """Seconds since the epoch."""
         return self._clock()
 
+    def check_paths(self, changes: Sequence[Change]) -> None:
+        """What holds for the paths that an agent changes. Raises :class:`Refused`."""
+        self._check_protected(changes)
+
     def check_tree(self, store: Store, tree: str, main: str, changes: Sequence[Change]) -> None:
         """What holds for the tree of every landing of an agent. Raises :class:`Refused`."""
         self._inspector.check_shapes(store, [tree], main)
@@ -414,7 +418,11 @@ def edit(desk: Desk, tree: str, files: dict[bytes, Entry | None]) -> str:
             del entries[name]
     if entries == desk.store.tree(tree):
         return tree
-    return desk.write("tree", format_tree(entries)) if entries else ""
+    if not entries:
+        return ""
+    oid = desk.write("tree", format_tree(entries))
+    desk.store.remember(oid, entries)
+    return oid
 
 
 def commit_object(

@@ -123,10 +123,14 @@ class Store:
         if self._base is not None and not self._loose(oid).exists() and not self.packed:
             return self._base.tree(oid)
         tree = parse_tree(self.read(oid, "tree"))
+        self.remember(oid, tree)
+        return tree
+
+    def remember(self, oid: str, tree: Tree) -> None:
+        """Keep the entries of a tree that was read or written."""
         if len(self._trees) >= _CACHED_TREES:
             self._trees.clear()
         self._trees[oid] = tree
-        return tree
 
     def commit(self, oid: str) -> Commit:
         """A commit. Raises :class:`Missing`."""

@@ -20,5 +20,5 @@ def test_a_trace_is_replayed_without_two_holders_or_lost_locks(tmp_path: Path) -
     for sessions in (7, 24):
         result = replay(trace, sessions, 2.0)
         assert result["wrong"] == []
-        assert result["claims"] + result.get("refused_held", 0) / 2 == 40
+        assert result["claims"] + result.get("skipped", 0) == 40
         assert result["swept"] >= 1
