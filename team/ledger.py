@@ -39,9 +39,9 @@ class Kind(StrEnum):
     LANDING_INTENT = "landing.intent"  # (landing, old, new, subject)
     LANDING_DONE = "landing.done"  # (landing, old, new, subject, claims, releases, paths, merge)
     LANDING_DROPPED = "landing.dropped"  # (landing, reason) main never moved to it
-    CLAIM = "claim"  # (landing) task is held by session from here on
-    RELEASE = "release"  # (landing, why, by) task is free from here on
-    RESCUE_SAVED = "rescue.saved"  # (ref, commit, files)
+    CLAIM = "claim"  # (landing, text, forced) task is held by session from here on
+    RELEASE = "release"  # (landing, why, by, done) task is free from here on
+    RESCUE_SAVED = "rescue.saved"  # (ref, commit, summary)
     RESCUE_EMPTY = "rescue.empty"  # nothing was left behind
     RESCUE_FAILED = "rescue.failed"  # (reason)
     MODEL_RESERVED = "model.reserved"  # (call, role, day, provider, path, model, input, output, cost) then forwarded
@@ -55,6 +55,8 @@ class Kind(StrEnum):
     BUDGET_SET = "budget.set"  # (usd) a person raised or lowered the team's budget
     EGRESS = "egress"  # (host, port, refused, connections, sent, received, seconds) since the last such event
     TASK_ADDED = "task.added"  # (title)
+    TASK_UNBLOCKED = "task.unblocked"  # its strikes are forgotten
+    RESCUE_DROPPED = "rescue.dropped"  # (commit) by a person
     ERROR = "error"  # (reason) something team saw go wrong
 
 

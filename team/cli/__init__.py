@@ -34,6 +34,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Work": {
         "tasks": ("team.cli.tasks", "List tasks: free, held and by whom."),
         "task": ("team.cli.task", "Add a task."),
+        "unblock": ("team.cli.unblock", "Let agents try a task again that failed three times."),
+        "rescue": ("team.cli.rescue", "List, show or drop what sessions left behind."),
         "pull": ("team.cli.pull", "Bring what landed into your branch."),
     },
     "More": {

@@ -14,6 +14,7 @@ from team.errors import TeamError
 from team.ledger import Kind, Ledger
 from team.text import one_line
 from team.upstream import pack, wire
+from team.upstream.group import Group, PushOfLocks
 from team.upstream.inspection import Inspector
 from team.upstream.landing import Landed, Lander, ended
 from team.upstream.pusher import Pusher
@@ -23,6 +24,8 @@ from team.upstream.repository import MAIN
 from team.upstream.rescue import Rescue, rescue_ref
 
 FOR_MAIN = "refs/for/main"
+FORCE = "force-claim"
+"""The push option that claims a task although one like it is held or was finished."""
 _DRAIN = 1 << 30
 
 
@@ -37,6 +40,8 @@ class Receiver:
     limits: Landing
 
     def __post_init__(self) -> None:
+        self.group = Group(self.lander)
+        self._told: dict[str, int] = {}
         self._quota: dict[str, int] = {}
         self._quota_lock = threading.Lock()
 
@@ -85,12 +90,25 @@ class Receiver:
             return None
         with self.lander.quarantine() as quarantine:
             self.take_pack(pusher, quarantine, stream)
-            return self.land(pusher, quarantine, command.new, reply.progress)
+            return self.land(pusher, quarantine, command.new, reply.progress, force=FORCE in request.options)
 
-    def land(self, pusher: Pusher, quarantine: Quarantine, head: str, progress: Callable[[str], None]) -> Landed | None:
+    def land(
+        self,
+        pusher: Pusher,
+        quarantine: Quarantine,
+        head: str,
+        progress: Callable[[str], None],
+        *,
+        force: bool = False,
+    ) -> Landed | None:
         """Land ``head``, whose objects are in ``quarantine``; None where main has it. Raises :class:`Refused`."""
         push = self.inspector.inspect(pusher, quarantine, head)
-        landed = self.lander.land(pusher, push, quarantine) if push.commits else None
+        landed = None
+        if push.commits:
+            push.force = force
+            quarantine.sync()
+            job = PushOfLocks(pusher, push, quarantine) if push.lock_only else None
+            landed = self.group.land(job) if job else self.lander.land(pusher, push, quarantine)
         if landed is None:
             progress("nothing new: main has this commit")
             return None
@@ -99,7 +117,16 @@ class Receiver:
         for word, tasks in (("you hold", landed.claims), ("you released", landed.releases)):
             if names := [t for t in tasks if t not in passing]:
                 progress(f"{word} {', '.join(names)}")
+        for note in [*landed.notes, *self._lost(pusher)]:
+            progress(note)
         return landed
+
+    def _lost(self, pusher: Pusher) -> list[str]:
+        """What the session lost and was not told yet; `team tasks` goes on telling it."""
+        lost = self.lander.claims.lost_by(pusher.session or "")
+        told = self._told.get(pusher.session or "", 0)
+        self._told[pusher.session or ""] = len(lost)
+        return lost[told:]
 
     def take_pack(self, pusher: Pusher, quarantine: Quarantine, stream: BinaryIO) -> None:
         """Read, bound, check and unpack the pack of a push into ``quarantine``. Raises :class:`Refused`."""
