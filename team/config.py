@@ -232,8 +232,11 @@ class Breaker(_Table):
     """So many times running: the session ends as failed."""
     turns: int | None = Field(default=None, ge=1)
     """Model calls of one session."""
-    polling: tuple[str, ...] = ("*sleep*", "*git push*", "*git pull*", "*git fetch*", "*team tasks*", "*TaskOutput*")
-    """Calls (globs on tool name and input) that may repeat: they wait for something."""
+    polling: tuple[str, ...] = (
+        *("*sleep*", "*git push*", "*git pull*", "*git fetch*", "*team tasks*"),
+        *("BashOutput:*", "TaskOutput:*", "write_stdin:*", "wait:*", "wait_agent:*"),
+    )
+    """Calls (globs on ``NAME: INPUT`` of a tool) that may repeat: they wait for something."""
 
 
 class Settings(_Table):

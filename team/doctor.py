@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from team import config_file, git, places, worktree
 from team.config import Settings, UserSettings
 from team.errors import TeamError
 from team.runtimes import DOOR_DIR, DOOR_PORT, INSIDE_DIR, UPSTREAM, WORKSPACE, EngineLost, Gone, Limits, Spec
 from team.text import one_line
+
+if TYPE_CHECKING:
+    from team.gateway.keys import Source
 
 GIB = 1 << 30
 LONGEST_SESSION = "performance-99.99999"
@@ -127,18 +130,33 @@ def _configuration(root: Path, settings: Settings) -> Iterator[Finding]:
 
 def _key(settings: Settings, user: UserSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
     from team.clients import client
-    from team.gateway.keys import find_key
+    from team.gateway.keys import first_source, named_source
 
-    if not client(settings.client, settings.command.argv).needs_model:
+    for name, told in user.gateway.providers.items():
+        models = "" if told.models == ("*",) else f" for {one_line(', '.join(told.models), 100)}"
+        yield _key_of(f"provider {one_line(name, 40)}", f"{told.base_url}{models}", named_source(told), environ)
+    chosen = client(settings.client, settings.command.argv)
+    if not chosen.needs_model:
         yield ok("key", f"client {settings.client} needs none")
         return
-    gateway = user.gateway
-    key = find_key(user, environ)
-    if key is None:
-        text = f"neither {gateway.key_env} nor {gateway.token_env} is set"
-        yield warn("key", text, f"export {gateway.key_env} before `team up`; `team rehearse` needs none")
-    else:
-        yield ok("key", f"{gateway.token_env if key.bearer else gateway.key_env} is set; it stays on this host")
+    url, source = first_source(user, *chosen.asks(settings.model))
+    yield _key_of("key", url, source, environ)
+
+
+def _key_of(name: str, url: str, source: Source, environ: Mapping[str, str]) -> Finding:
+    """Whether ``source`` gives the key of the provider at ``url``."""
+    from team.gateway.providers import is_loopback
+
+    try:
+        key = source.find(environ)
+    except TeamError as error:
+        return fail(name, one_line(str(error), 400))
+    if key is not None:
+        return ok(name, f"{source.where(environ)} has the key for {url}; it stays on this host")
+    if is_loopback(url.split()[0]):
+        return ok(name, f"{url} is on this host and gets none")
+    mend = f"set {source.names}" if source.names else "set key_env, key_file or key_command in your config.toml"
+    return warn(name, f"no key for {url}", f"{mend} before `team up`; `team rehearse` needs none")
 
 
 def _state(root: Path) -> Iterator[Finding]:

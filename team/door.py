@@ -22,7 +22,7 @@ import aiohttp
 from aiohttp import web
 
 from team.errors import TeamError
-from team.gateway.answers import failure
+from team.gateway.answers import Refusal, answer, api_of
 from team.upstream.pusher import Pusher
 from team.upstream.refusal import Refused
 from team.upstream.upstream import Upstream
@@ -176,15 +176,11 @@ class Door:
         """Liveness, identity and limits, for every request."""
         tenant = self.tenant
         if tenant.rights is Rights.NONE:
-            return failure(403, "permission_error", "this session has ended")
+            return _refuse(request, 403, "permission_error", "this session has ended")
         if self._needs_token and not self._knows_token(request):
-            return failure(401, "authentication_error", "wrong token for this door")
+            return _refuse(request, 401, "authentication_error", "wrong token for this door")
         if tenant.busy >= self._bounds.requests or not self._take():
-            return web.json_response(
-                {"type": "error", "error": {"type": "rate_limit_error", "message": "too many requests at this door"}},
-                status=429,
-                headers={"retry-after": "2"},
-            )
+            return _refuse(request, 429, "rate_limit_error", "too many requests at this door", {"retry-after": "2"})
         tenant.busy += 1
         tenant.touched = time.monotonic()
         try:
@@ -255,9 +251,9 @@ class Door:
 
     async def _model(self, request: web.Request) -> web.StreamResponse:
         if self.tenant.rights is not Rights.ALL:
-            return failure(403, "permission_error", "this session is ending")
+            return _refuse(request, 403, "permission_error", "this session is ending")
         if not self._knows_token(request):
-            return failure(401, "authentication_error", "this is not the token of this session")
+            return _refuse(request, 401, "authentication_error", "this is not the token of this session")
         return await self._answer(request)
 
     # -- git --------------------------------------------------------------------------------------------------
@@ -328,3 +324,10 @@ class Door:
         with suppress(ConnectionError):
             await response.write_eof()
         return response
+
+
+def _refuse(
+    request: web.Request, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """An error in words that the client understands."""
+    return answer(api_of(request.path), Refusal(status, kind, message, headers=headers))

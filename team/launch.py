@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
 
 from team import __version__, git
+from team.clients import Api, Client
 from team.config import Budget, Limit, Settings, UserSettings
 from team.containers import reachable
 from team.errors import TeamError
@@ -84,7 +85,6 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
     """
     from team import images, prompt
     from team.clients import client
-    from team.gateway.keys import first_source
     from team.runtimes import RUNTIMES
 
     within(settings.network, user.network)
@@ -102,8 +102,7 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
     chairs = seats(wishes.agents or settings.agents, wishes.roles or settings.roles, prompt.roles(root))
     if len(chairs) > MOST_SEATS:
         raise TeamError(f"{len(chairs)} seats are too many for one machine; at most {MOST_SEATS}")
-    model_url, source = first_source(user, chosen.api) if chosen.needs_model else ("", None)
-    return Plan(
+    plan = Plan(
         seats=chairs,
         settings=settings,
         tree=root,
@@ -112,8 +111,7 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
         image="" if wishes.runtime == "process" else images.plan(chosen.image, settings.image, root)[-1].tag,
         model=wishes.model or settings.model,
         client_argv=tuple(argv),
-        model_url=model_url,
-        key=source.find(environ) if source else None,
+        agreed=wishes.yes,
         user=user,
         spending=_budget(settings, user, wishes),
         sessions=wishes.sessions,
@@ -122,6 +120,32 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
         uid=os.getuid() or 1000,
         gid=os.getgid() or 1000,
     )
+    return _with_model(plan, user, chosen, environ)
+
+
+def _with_model(plan: Plan, user: UserSettings, chosen: Client, environ: Mapping[str, str]) -> Plan:
+    """``plan`` with address and key of its model. Of several, one whose key is missing, or that costs money."""
+    from team.gateway.keys import first_source
+
+    for role, model in plan.settings.models.items():
+        if chosen.asks(model)[1] is None:
+            raise TeamError(
+                f"team.toml: models.{role}: what {model!r} stands for is known to {chosen.name} alone; write the "
+                "model's whole name, like the ones that `team cost --by model` shows"
+            )
+    if chosen.needs_model:
+        asked = dict.fromkeys(chosen.asks(plan.model_of(seat.role)) for seat in plan.seats)
+        sources = [first_source(user, *what) for what in asked]
+        found = [(url, source.find(environ), source.names) for url, source in sources]
+    else:  # any program may ask a model, where that was paid for or costs nothing
+        sources = [first_source(user, api) for api in get_args(Api)]
+        wanted = [(url, source) for url, source in sources if is_loopback(url) or plan.may_pay]
+        found = [(url, source.find(environ), source.names) for url, source in wanted]
+        found = [(url, key, names) for url, key, names in found if is_loopback(url) or key is not None]
+    if not found:
+        return plan
+    url, key, names = min(found, key=lambda told: (told[1] is not None or is_loopback(told[0]), is_loopback(told[0])))
+    return replace(plan, model_url=url, key=key, key_names=names)
 
 
 def _budget(settings: Settings, user: UserSettings, wishes: Wishes) -> Budget:
@@ -137,29 +161,25 @@ def costs_money(plan: Plan) -> bool:
     return bool(plan.model_url) and not is_loopback(plan.model_url)
 
 
-def check_money(plan: Plan, user: UserSettings, *, agreed: bool) -> None:
+def check_money(plan: Plan) -> None:
     """Raise :class:`TeamError` unless what the plan will cost is covered by a key and by the person's word."""
     if not costs_money(plan):
         return
     if plan.key is None:
         raise TeamError(
-            f"{plan.client} needs a key: {_how_to_give_a_key(plan, user)}; it stays on this host. "
-            "`team rehearse` needs none"
+            f"{plan.client} needs a key: {_how_to_give_a_key(plan)}; it stays on this host. `team rehearse` needs none"
         )
-    if plan.budget.empty and not agreed:
+    if not plan.may_pay:
         raise TeamError(
             f"there is no budget: {plural(len(plan.seats), 'seat')} would spend at {_host(plan.model_url)} without "
             "limit; set one: `team up --budget 20` (US dollars), or [budget] in team.toml; or go on without: --yes"
         )
 
 
-def _how_to_give_a_key(plan: Plan, user: UserSettings) -> str:
-    from team.clients import client
-    from team.gateway.keys import first_source
-
-    source = first_source(user, client(plan.client, plan.client_argv).api)[1]
-    names = " or ".join(name for name in (source.env, source.bearer_env) if name)
-    return f"set {names} in the environment" if names else "see [gateway.providers] in your config.toml"
+def _how_to_give_a_key(plan: Plan) -> str:
+    if plan.key_names:
+        return f"set {plan.key_names} in the environment"
+    return f"name one for {_host(plan.model_url)} under [gateway.providers] in your config.toml"
 
 
 def with_image(plan: Plan, say: Callable[[str], None], *, rebuild: bool = False) -> Plan:

@@ -46,6 +46,10 @@ class Plan:
     model_url: str = ""
     """Base URL of the provider (or of the scripted model); empty for clients that need none."""
     key: Key | None = None
+    key_names: str = ""
+    """Which variables are to hold the key, in words; empty where none is looked at."""
+    agreed: bool = False
+    """The person agreed to spend without any budget."""
     user: UserSettings | None = field(default=None, repr=False)
     """The person's own configuration; None in rehearsals, which ask ``model_url`` alone."""
     spending: Budget | None = None
@@ -67,6 +71,11 @@ class Plan:
     def model_of(self, role: str) -> str | None:
         """The model of ``role``; None where the client chooses."""
         return self.settings.models.get(role) or self.model
+
+    @property
+    def may_pay(self) -> bool:
+        """Whether providers that cost money may be asked: the person said how much, or that it does not matter."""
+        return self.agreed or not self.budget.empty
 
     @property
     def limits(self) -> Limits:

@@ -248,7 +248,8 @@ class Session:
         last = team.ledger.last(Kind.SESSION_ENDING, agent=self.seat.name)
         if last is not None and Outcome(last.data["outcome"]).strike:
             extras["last_error"] = str(last.data["reason"])
-        if last is not None and team.upstream.rescued(last.session or ""):
+        # By the ledger: a git process for each of 16 sessions that start at once would hold up all of them.
+        if last is not None and team.ledger.last(Kind.RESCUE_SAVED, session=last.session) is not None:
             extras["rescue"] = f"work of {last.session} that main does not have; it is kept for a person, out of reach"
         if left := team.upstream.left_behind():
             extras["rescue"] = "; ".join(left[-5:])

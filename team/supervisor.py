@@ -25,6 +25,7 @@ from team.containers import spec_for
 from team.engine import Engine
 from team.errors import TeamError
 from team.gateway.gateway import Gateway
+from team.gateway.providers import is_loopback
 from team.ledger import Event, Kind, Ledger
 from team.places import Project, door_directory
 from team.plan import Plan, Seat
@@ -112,9 +113,19 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
 
 def gateway_of(plan: Plan, ledger: Ledger) -> Gateway:
     """The gateway of ``plan``: to the person's own providers, or to the one address of a rehearsal."""
+    chosen = client(plan.client, plan.client_argv)
+    models = {role: chosen.asks(model)[1] or model for role, model in plan.settings.models.items()}
+    settings = plan.settings.model_copy(update={"models": models})
     if plan.user is None:
-        return Gateway(ledger, plan.settings, budget=plan.budget, base_url=plan.model_url, key=plan.key)
-    return Gateway(ledger, plan.settings, plan.user, budget=plan.budget, base_url=None if plan.model_url else "")
+        return Gateway(ledger, settings, budget=plan.budget, base_url=plan.model_url, key=plan.key)
+    return Gateway(
+        ledger,
+        settings,
+        plan.user,
+        budget=plan.budget,
+        base_url=None if plan.model_url else "",
+        which=lambda provider: plan.may_pay or is_loopback(provider.base_url),
+    )
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from typing import Any
 
 from team.cost import TOKENS, Call, utc_day
 from team.errors import TeamError
+from team.gateway.prices import VARIANT
 from team.text import one_line
 
 ALL = "(all)"
@@ -41,7 +42,6 @@ _COLUMNS = {
     "cached": "input_cached_tokens cached_tokens",
 }
 _FIELD = {name: field for field, names in _COLUMNS.items() for name in names.split()}
-_DATED = re.compile(r"(-\d{8}|-\d{4}-\d\d-\d\d|-latest|\[1m\])\Z")
 
 Key = tuple[str, str]
 """Day and model; :data:`ALL` where the file does not tell them apart."""
@@ -131,7 +131,7 @@ def compare(export: Export, calls: Iterable[Call]) -> Comparison:
 
 def plain(model: str) -> str:
     """``model`` without its date, so that both sides call it the same."""
-    while (shorter := _DATED.sub("", model)) != model:
+    while (shorter := VARIANT.sub("", model)) != model:
         model = shorter
     return model
 

@@ -60,7 +60,39 @@ def test_key_is_named_and_never_shown(root: Path, tmp_path: Path, monkeypatch: p
     no_engine(monkeypatch, tmp_path)
     assert by_name(doctor.checks(root, {}))["key"][0].status is Status.WARN
     found = list(doctor.checks(root, {"ANTHROPIC_API_KEY": SECRET}))
-    assert by_name(found)["key"][0].text.startswith("ANTHROPIC_API_KEY is set")
+    assert by_name(found)["key"][0].text.startswith("ANTHROPIC_API_KEY in the environment has the key")
+    assert SECRET not in repr(found)
+
+
+def test_keys_of_files_commands_and_other_providers_are_looked_for(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_engine(monkeypatch, tmp_path)
+    (tmp_path / "vault").write_text(SECRET)
+    config = places.config_home() / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(
+        f"""
+[gateway]
+key_file = "{tmp_path / "vault"}"
+[gateway.providers.local]
+api = "openai"
+base_url = "http://127.0.0.1:8000/v1"
+[gateway.providers.vault]
+api = "openai"
+base_url = "https://models.example.com/v1"
+key_command = ["false"]
+[gateway.providers.bare]
+api = "openai"
+base_url = "https://bare.example.com/v1"
+models = ["bare-*"]
+"""
+    )
+    found = by_name(doctor.checks(root, {}))
+    assert found["key"][0].text.startswith(f"key_file {tmp_path / 'vault'} has the key for https://api.anthropic.com")
+    assert "gets none" in found["provider local"][0].text
+    assert "key_command false ended with exit code 1" in found["provider vault"][0].text
+    assert "no key for https://bare.example.com/v1 for bare-*" in found["provider bare"][0].text
     assert SECRET not in repr(found)
 
 

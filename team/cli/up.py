@@ -85,7 +85,7 @@ def command(detach: bool, dry_run: bool, as_json: bool, **flags: Any) -> None:
     if project is not None and running_pid(project) is not None:
         _join(project, wishes, detach=detach, as_json=as_json)
         return
-    launch.check_money(plan, user, agreed=wishes.yes)
+    launch.check_money(plan)
     worktree.require_clean(root)
     note = _note(as_json)
     plan = launch.with_image(plan, note)

@@ -66,12 +66,14 @@ class Client(Protocol):
     """How to run one client. The prompt is always on its standard input."""
 
     name: str
-    api: Api
-    """Which API it speaks to its door."""
     needs_model: bool
     """Whether it talks to a model through the door, so that ``up`` needs a key."""
     image: str
     """Which file of ``images/`` holds it, without the ending."""
+
+    def asks(self, model: str | None) -> tuple[Api, str | None]:
+        """Which API it speaks when it is to use ``model``, and what its requests call that; None where only the
+        client knows."""
 
     def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         """What runs in the container, without the prompt and the token. The first word is the program."""

@@ -15,14 +15,20 @@ from team.clients import DOOR, Api, Outcome, Seen, exits
 from team.clients.lines import RESULT_LINES, TEXT_LINES, WIDTH, first_lines, lines, number, parse, telling, word
 from team.text import one_line
 
+ALIASES = frozenset({"", "default", "best", "opus", "sonnet", "haiku", "opusplan"})
+"""Names of models that it turns into others."""
+
 
 class ClaudeCode:
     """Claude Code in its print mode, all tools allowed: the container is the sandbox."""
 
     name = "claude-code"
-    api: Api = "anthropic"
     needs_model = True
     image = "claude-code"
+
+    def asks(self, model: str | None) -> tuple[Api, str | None]:
+        name = (model or "").removesuffix("[1m]")  # its mark for a long context goes into a header
+        return "anthropic", None if name in ALIASES else name
 
     def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         fixed = ("claude", "-p", "--dangerously-skip-permissions", "--output-format", "stream-json", "--verbose")

@@ -29,9 +29,11 @@ class Codex:
     """``codex exec``, everything allowed: the container is the sandbox."""
 
     name = "codex"
-    api: Api = "openai"
     needs_model = True
     image = "codex"
+
+    def asks(self, model: str | None) -> tuple[Api, str | None]:
+        return "openai", model
 
     def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         # A provider of our own: the built-in one ignores OPENAI_BASE_URL and opens a WebSocket to its own host.

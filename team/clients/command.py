@@ -16,7 +16,6 @@ class Command:
     """Runs an argv of the user's; its environment points at the door, should it want a model."""
 
     name = "command"
-    api: Api = "anthropic"
     needs_model = False
     image = "command"
 
@@ -25,11 +24,15 @@ class Command:
             raise TeamError("the client 'command' has nothing to run: set [command] argv in team.toml")
         self._argv = tuple(argv)
 
+    def asks(self, model: str | None) -> tuple[Api, str | None]:
+        return "anthropic", model
+
     def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         return self._argv
 
     def env(self, door: str, token: str, model: str | None = None) -> dict[str, str]:
-        return {"ANTHROPIC_BASE_URL": door, "ANTHROPIC_API_KEY": token}
+        anthropic = {"ANTHROPIC_BASE_URL": door, "ANTHROPIC_API_KEY": token}
+        return {**anthropic, "OPENAI_BASE_URL": f"{door}/v1", "OPENAI_API_KEY": token}
 
     def reader(self) -> CommandReader:
         return CommandReader()

@@ -25,9 +25,12 @@ class OpenCode:
     """``opencode run``, everything allowed: the container is the sandbox."""
 
     name = "opencode"
-    api: Api = "anthropic"
     needs_model = True
     image = "opencode"
+
+    def asks(self, model: str | None) -> tuple[Api, str | None]:
+        provider, name = _named(model or "")
+        return "openai" if provider == "openai" else "anthropic", name or None
 
     def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         # Without a title it would ask a second model for one. Without a message it reads standard input.

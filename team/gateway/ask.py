@@ -72,7 +72,9 @@ def route_of(request: web.Request, providers: Sequence[Provider]) -> Route:
     if route is None:
         raise Refusal(403, "permission_error", f"{one_line(request.path, 80)} is not let through by team")
     if not providers:
-        raise Refusal(503, "api_error", "this team was started without a model")
+        raise Refusal(
+            403, "permission_error", "this team was started without a model; `team up --budget USD` gives it one"
+        )
     if route.shape == "models" and "anthropic-version" not in request.headers:
         return Route(providers[0].api, "models", route.method, route.path)
     return route

@@ -13,13 +13,13 @@ import aiohttp
 from aiohttp import web
 
 from team import places
-from team.clients import Api, Outcome
+from team.clients import Outcome
 from team.config import Budget, Settings, UserSettings
 from team.errors import TeamError
 from team.gateway import ask as asking
 from team.gateway import counting
 from team.gateway.allow import Allowed, Route
-from team.gateway.answers import Refusal, answer
+from team.gateway.answers import Refusal, answer, api_of
 from team.gateway.ask import Ask
 from team.gateway.books import Booking, Books, Entry, Result
 from team.gateway.breaker import Breaker, Broken
@@ -62,7 +62,7 @@ class Caller:
     task: Callable[[], str | None] = lambda: None
     """What it holds now."""
     end: Callable[[Outcome, str], None] = lambda outcome, reason: None
-    """Ends the session: OUT_OF_BUDGET, RATE_LIMITED, or FAILED by the circuit breaker."""
+    """Ends the session: OUT_OF_BUDGET, RATE_LIMITED, FAILED by the circuit breaker, or KILLED for want of a key."""
     stop_team: Callable[[str], None] = _nothing
     """The key is refused for good."""
     say: Callable[[str], None] = _nothing
@@ -95,7 +95,8 @@ class Gateway:
     """One for the whole team, for as long as the supervisor runs: an async context manager.
 
     ``budget`` is what team.toml and the command line say; the person's own configuration bounds it.
-    ``base_url`` and ``key`` stand for those of the person's configuration, in rehearsals and tests.
+    ``base_url`` and ``key`` stand for those of the person's configuration, in rehearsals and tests; ``which`` tells
+    the providers that may be asked at all.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Gateway:
         budget: Budget | None = None,
         base_url: str | None = None,
         key: Key | None = None,
+        which: Callable[[Provider], bool] = lambda provider: True,
         environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -114,7 +116,7 @@ class Gateway:
         self._clock = clock
         self._allowed = Allowed(self._user.gateway)
         self._prices = Prices(self._user.gateway.prices)
-        self._providers = providers(self._user, environ, base_url=base_url, key=key)
+        self._providers = [p for p in providers(self._user, environ, base_url=base_url, key=key) if which(p)]
         limits = (self._settings.budget if budget is None else budget).lower(self._user.budget)
         self.books = Books(ledger, limits, self._prices, clock)
         self._purses: dict[str, _Purse] = {}
@@ -195,10 +197,10 @@ class Gateway:
     # -- one request ------------------------------------------------------------------------------------------
 
     async def _answer(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        api: Api = "openai" if request.path in ("/v1/responses", "/v1/chat/completions") else "anthropic"
+        api = api_of(request.path)
         try:
             if self._stopped:
-                raise Refusal(403, "team_stopped", self._stopped)
+                raise self._no_more(caller)
             route = asking.route_of(request, self._providers)
             api = route.api
             ask = await self._read(request, route, caller)
@@ -346,7 +348,7 @@ class Gateway:
     async def _hold(self, provider: Provider, purse: _Purse, got: Answer, caller: Caller) -> None:
         if "insufficient_quota" in got.error:  # OpenAI's 429 for an account without money
             self._stop(caller, f"{provider.name} says: {got.error}")
-            raise Refusal(403, "team_stopped", self._stopped)
+            raise self._no_more(caller)
         text = got.body.decode("utf-8", "replace")
         wait = seconds(got.headers, text, self._clock())
         before = purse.pace.pause().until
@@ -400,6 +402,12 @@ class Gateway:
         if not self._stopped:
             self._stopped = one_line(mask(reason, self.secrets()))
             caller.stop_team(self._stopped)
+        caller.end(Outcome.KILLED, self._stopped)  # no fault of its own, and nothing to think with
+
+    def _no_more(self, caller: Caller) -> Refusal:
+        """What is answered once the team stops for want of a key that works."""
+        caller.end(Outcome.KILLED, self._stopped)
+        return Refusal(403, "team_stopped", self._stopped)
 
     # -- what is sent -----------------------------------------------------------------------------------------
 

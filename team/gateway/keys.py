@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from team.clients import Api
@@ -30,6 +31,18 @@ class Source:
     """A variable whose key is sent as a bearer token."""
     bearer: bool = False
     """Whatever is found is sent as a bearer token."""
+
+    def where(self, environ: Mapping[str, str]) -> str:
+        """Where the key is, in words; empty where nothing names one."""
+        for name in (self.env, self.bearer_env):
+            if environ.get(name, "").strip():
+                return f"{name} in the environment"
+        return f"key_file {self.file}" if self.file else f"key_command {self.command[0]}" if self.command else ""
+
+    @property
+    def names(self) -> str:
+        """The variables that are looked at, in words."""
+        return " or ".join(name for name in (self.env, self.bearer_env) if name)
 
     def find(self, environ: Mapping[str, str]) -> Key | None:
         """The key, or None where nothing names one. Raises :class:`TeamError` where file or command fail."""
@@ -91,17 +104,12 @@ def default_source(user: UserSettings, api: Api) -> Source:
     return Source(gateway.key_env, gateway.key_file, gateway.key_command, bearer_env=gateway.token_env)
 
 
-def first_source(user: UserSettings, api: Api) -> tuple[str, Source]:
-    """Address and key of the provider that answers requests of ``api`` unless their model says otherwise."""
+def first_source(user: UserSettings, api: Api, model: str | None = None) -> tuple[str, Source]:
+    """Address and key of the provider that answers requests of ``api`` for ``model`` (None: whichever)."""
     for told in user.gateway.providers.values():
-        if told.api == api:
+        if told.api == api and (model is None or any(fnmatchcase(model, pattern) for pattern in told.models)):
             return told.base_url, named_source(told)
     return (OPENAI_URL if api == "openai" else user.gateway.base_url), default_source(user, api)
-
-
-def find_key(user: UserSettings, environ: Mapping[str, str], api: Api = "anthropic") -> Key | None:
-    """The key named by the person's own configuration, or None where nothing is set."""
-    return first_source(user, api)[1].find(environ)
 
 
 def _read(path: str) -> str:

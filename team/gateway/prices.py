@@ -15,7 +15,7 @@ PICO = 10**12
 _PER_TOKEN = 10**6
 """Picodollars a token, where a million tokens cost a dollar."""
 # claude-x-20250929, gpt-x-2026-03-05, claude-x-latest, and Claude Code's own mark for a long context, claude-x[1m]
-_VARIANT = re.compile(r"(-\d{8}|-\d{4}-\d\d-\d\d|-latest|\[1m\])\Z")
+VARIANT = re.compile(r"(-\d{8}|-\d{4}-\d\d-\d\d|-latest|\[1m\])\Z")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Prices:
     def of(self, model: str) -> Price | None:
         """The price of ``model``, by its name or its name without a date; None where nobody told it."""
         while model not in self._known:
-            shorter = _VARIANT.sub("", model)
+            shorter = VARIANT.sub("", model)
             if shorter == model:
                 return None
             model = shorter

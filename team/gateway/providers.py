@@ -69,7 +69,9 @@ def providers(
     user: UserSettings, environ: Mapping[str, str], *, base_url: str | None = None, key: Key | None = None
 ) -> list[Provider]:
     """All providers, in the order in which they are asked: those of the person's own configuration, then Anthropic
-    and OpenAI, or what ``base_url`` says instead of both (nobody where it is empty)."""
+    and OpenAI, or what ``base_url`` says instead of both; nobody at all where that is empty."""
+    if base_url == "":
+        return []
     found = [
         Provider(
             name, told.api, without_version(told.base_url), Keys(named_source(told), environ), told.models, told.billed
@@ -78,8 +80,6 @@ def providers(
     ]
     defaults: tuple[tuple[Api, str], ...] = (("anthropic", user.gateway.base_url), ("openai", OPENAI_URL))
     for api, url in defaults:
-        address = url if base_url is None else base_url
-        if address:
-            keys = Keys(default_source(user, api), environ, key)
-            found.append(Provider(api, api, without_version(address), keys))
+        address = without_version(url if base_url is None else base_url)
+        found.append(Provider(api, api, address, Keys(default_source(user, api), environ, key)))
     return found

@@ -13,9 +13,11 @@ class StandIn:
     """Runs :mod:`team.rehearsal.standin`, given as text so that any image with python3 can."""
 
     name = "stand-in"
-    api: Api = "anthropic"
     needs_model = True
     image = "command"
+
+    def asks(self, model: str | None) -> tuple[Api, str | None]:
+        return "anthropic", model
 
     def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         return ("python3", "-c", Path(__file__).with_name("standin.py").read_text("utf-8"))

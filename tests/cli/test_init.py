@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from team import config_file, scaffold
 from team.cli import main
-from team.config import Settings
+from team.config import Budget, Settings
 from team.errors import TeamError
 
 FILES = ["team.toml", "AGENT_PROMPT.md", "current_tasks/.gitkeep", "tasks/README.md"]
@@ -45,7 +45,12 @@ def test_the_template_shows_the_defaults(root: Path) -> None:
     text = (root / "team.toml").read_text()
     (root / "team.toml").write_text(re.sub(r"(?m)^#(\w+ = )", r"\1", text))
     settings = config_file.load(root)
-    examples = {"model": None, "session": settings.session.model_copy(update={"cpus": None})}
+    examples = {
+        "model": None,
+        "budget": Budget(),
+        "breaker": settings.breaker.model_copy(update={"turns": None}),
+        "session": settings.session.model_copy(update={"cpus": None}),
+    }
     assert settings.model_copy(update=examples) == Settings()
 
 

@@ -104,7 +104,7 @@ async def test_the_same_for_openai(world: Make, path: str, body: dict[str, Any],
     other = {"api": "openai", "base_url": "http://127.0.0.1:9/v1"}
     made = await world("http://127.0.0.1:9", gateway={"providers": {"openai": other}})
     status, said = await made.seat.ask({"model": "m", **body}, path)
-    assert status == 403 and name in said["error"]["message"] and "code" in said["error"]
+    assert status == 400 and name in said["error"]["message"] and "code" in said["error"]
 
 
 @pytest.mark.parametrize(
