@@ -71,7 +71,8 @@ class Lander:
     ) -> None:
         self.claims = Claims(ledger)
         self.turn = turn
-        self._repository, self._incoming, self._ledger, self._inspector = repository, incoming, ledger, inspector
+        self.repository = self._repository = repository
+        self._incoming, self._ledger, self._inspector = incoming, ledger, inspector
         self._limits, self._globs, self._clock = limits, tuple(globs), clock
 
     def land(self, pusher: Pusher, push: Push, quarantine: Quarantine) -> Landed | None:

@@ -21,6 +21,7 @@ from team.upstream.quarantine import Quarantine
 from team.upstream.refusal import Refused
 from team.upstream.repository import MAIN
 from team.upstream.rescue import Rescue, rescue_ref
+from team.upstream.undo import Undo
 
 FOR_MAIN = "refs/for/main"
 _DRAIN = 1 << 30
@@ -37,6 +38,7 @@ class Receiver:
     limits: Landing
 
     def __post_init__(self) -> None:
+        self.undo = Undo(self.lander.repository)
         self._quota: dict[str, int] = {}
         self._quota_lock = threading.Lock()
 
@@ -90,6 +92,7 @@ class Receiver:
     def land(self, pusher: Pusher, quarantine: Quarantine, head: str, progress: Callable[[str], None]) -> Landed | None:
         """Land ``head``, whose objects are in ``quarantine``; None where main has it. Raises :class:`Refused`."""
         push = self.inspector.inspect(pusher, quarantine, head)
+        self.undo.check(pusher, push, quarantine)
         landed = self.lander.land(pusher, push, quarantine) if push.commits else None
         if landed is None:
             progress("nothing new: main has this commit")
