@@ -32,6 +32,7 @@ from team.reconcile import reconcile
 from team.runtimes import Spec, runtime
 from team.session import Ended, Session, Team
 from team.text import one_line
+from team.upstream.check import ContainerChecker
 from team.upstream.upstream import Upstream
 
 OnEvent = Callable[[Event], None]
@@ -87,7 +88,7 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
     )  # ending what is left needs none, so none can be in the way
     door_directory(project)
     ledger = Ledger(project.ledger)
-    upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected)
+    upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected, gate=plan.settings.gate)
     async with Forwarder(plan.model_url, plan.key) as forwarder:
         team = Team(
             project,
@@ -101,8 +102,23 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
             prompts,
         )
         supervisor = Supervisor(team, on_event)
-        with _signals(supervisor):
+        with _signals(supervisor), _gate(team):
             return await supervisor.run()
+
+
+@contextlib.contextmanager
+def _gate(team: Team) -> Iterator[None]:
+    """The gate's checks, at work for as long as the team is. With no seats only what is left is ended."""
+    plan = team.plan
+    if not plan.settings.gate.check or not plan.seats:
+        yield
+        return
+    setup, limits = plan.settings.session.setup, plan.limits
+    checker = ContainerChecker(
+        team.project, plan.settings.gate, team.runtime, plan.image, setup, plan.uid, plan.gid, limits
+    )
+    with team.upstream.open_gate(checker).running():
+        yield
 
 
 @contextlib.contextmanager
@@ -171,6 +187,7 @@ class Supervisor:
             seats = [asyncio.create_task(self._seat(s, adopted.get(s.name))) for s in plan.seats]
             await self._all(seats)
             await self._all(list(self._finishing))
+            await self._let_pushes_land()
         finally:
             for task in background:
                 task.cancel()
@@ -193,6 +210,16 @@ class Supervisor:
                 raise TeamError("the engine does not answer; its sessions stay as they are until the next `team up`")
         if self._errors:
             raise self._errors[0]
+
+    async def _let_pushes_land(self) -> None:
+        """After the last session: what it pushed gets its verdict now; stopped by a person, only for so long."""
+        if not self.team.plan.seats or not self.team.plan.settings.gate.check:
+            return
+        began = time.monotonic()
+        while not self._now and any(p.state == "queued" for p in await asyncio.to_thread(self.team.upstream.waiting)):
+            if self._stopping.is_set() and time.monotonic() - began > self.team.plan.settings.session.land_time:
+                return
+            await asyncio.sleep(0.5)
 
     def _note_error(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):

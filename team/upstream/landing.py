@@ -13,7 +13,6 @@ from team.config import Landing as Limits
 from team.ledger import Kind, Ledger, New
 from team.names import LOCK_DIR, lock_path, task_path
 from team.text import one_line
-from team.upstream import protected
 from team.upstream.claims import Claim, Claims, Judge, Lock, Released, events_of
 from team.upstream.inspection import Inspector, Push
 from team.upstream.objects import TREE, Change, Commit, Entry, Missing, Walk, format_tree
@@ -43,7 +42,7 @@ class Landed:
 
 
 @dataclass
-class _Verdict:
+class Allowed:
     """What a push changes on main, once it was found to be allowed."""
 
     tree: str
@@ -53,6 +52,11 @@ class _Verdict:
     """Tasks that become free, with those who held them."""
     kind: str
     is_merge: bool
+    changes: list[Change]
+
+
+Admit = Callable[[Allowed], None]
+"""Asked about a push that is allowed, while the turn is held; raises whatever keeps it from landing now."""
 
 
 class Lander:
@@ -66,17 +70,19 @@ class Lander:
         turn: Turn,
         inspector: Inspector,
         limits: Limits,
-        globs: Sequence[str],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.claims = Claims(ledger)
         self.turn = turn
         self.repository = self._repository = repository
         self._incoming, self._ledger, self._inspector = incoming, ledger, inspector
-        self._limits, self._globs, self._clock = limits, tuple(globs), clock
+        self._limits, self._clock = limits, clock
 
-    def land(self, pusher: Pusher, push: Push, quarantine: Quarantine) -> Landed | None:
-        """Bring ``push`` into main by a merge commit; None where main has it already. Raises :class:`Refused`."""
+    def land(self, pusher: Pusher, push: Push, quarantine: Quarantine, admit: Admit) -> Landed | None:
+        """Bring ``push`` into main by a merge commit; None where main has it already.
+
+        Raises :class:`Refused`, and whatever ``admit`` raises.
+        """
         with self.turn.taken():
             if not pusher.alive():
                 raise ended()
@@ -88,6 +94,7 @@ class Lander:
                 verdict = self._judge(pusher, push, quarantine, self._repository.store.commit(main))
             except Missing as e:
                 raise Refused("objects", f"the push is incomplete: {e}; push again from a full clone") from None
+            admit(verdict)
             return self._move(pusher, push, quarantine, main, verdict)
 
     def mend(self) -> None:
@@ -119,7 +126,7 @@ class Lander:
             if new == tree and not releases:
                 return None
             names = listed(list(tasks), 3)
-            verdict = _Verdict(new, len(tasks), [], releases, "release", False)
+            verdict = Allowed(new, len(tasks), [], releases, "release", False, [])
             subject = f"Release {names} ({agent}): {one_line(why, 120)}"
             return self._commit(_TEAM, quarantine, main, verdict, subject, None, agent, session, why)
 
@@ -135,7 +142,7 @@ class Lander:
             return []
         return [task for name in self._repository.store.tree(entry.oid) if (task := _lock_name(name)) is not None]
 
-    def _judge(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit) -> _Verdict:
+    def _judge(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit) -> Allowed:
         judge = self._judge_locks(pusher, push, quarantine, main)
         is_merge = main.oid not in push.forks
         tree = self._merge(push, quarantine, main) if is_merge else push.head.tree
@@ -146,12 +153,11 @@ class Lander:
             claims: list[str] = []
             releases = self._person_releases(pusher, changes)
         else:
-            self._check_protected(changes)
             self._check_tickets(pusher, changes)
             claims, releases = self._outcome(pusher, judge, quarantine, tree, changes)
         lock_only = all(folded_root(c.path) == LOCK_DIR for c in changes) and bool(claims or releases)
         kind = "work" if not lock_only else "claim" if claims else "release"
-        return _Verdict(tree, len(changes), claims, releases, kind, is_merge)
+        return Allowed(tree, len(changes), claims, releases, kind, is_merge, changes)
 
     def _judge_locks(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit) -> Judge:
         """What the commits do themselves: a lock that is byte-equal to another's makes no difference on main."""
@@ -204,14 +210,6 @@ class Lander:
             raise Refused("conflict", f"conflicts with main in {files}; `git pull`, resolve, commit, push again")
         return parts[0].decode().strip()
 
-    def _check_protected(self, changes: Sequence[Change]) -> None:
-        if bad := protected.touched([shown(c.path) for c in changes], self._globs):
-            raise Refused(
-                "protected",
-                f"only a person may change {listed(bad)}; `git pull`, put it back (`git checkout origin/main -- PATH`, "
-                "or `git rm PATH` where it is new), commit and push again",
-            )
-
     def _check_tickets(self, pusher: Pusher, changes: Sequence[Change]) -> None:
         for change in changes:
             task = ticket_task(change.path) if change.new is None else None
@@ -253,7 +251,7 @@ class Lander:
                 releases[task] = (holder.agent, holder.session)
         return releases
 
-    def _move(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: str, verdict: _Verdict) -> Landed:
+    def _move(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: str, verdict: Allowed) -> Landed:
         subject = f"{_subject(verdict, push)} ({one_line(pusher.name, 60)})"
         return self._commit(
             pusher, quarantine, main, verdict, subject, push, pusher.name, pusher.session, f"by {pusher.name}"
@@ -264,7 +262,7 @@ class Lander:
         pusher: Pusher,
         quarantine: Quarantine,
         main: str,
-        verdict: _Verdict,
+        verdict: Allowed,
         subject: str,
         push: Push | None,
         agent: str,
@@ -347,7 +345,7 @@ def _ident(who: Pusher) -> str:
     return f"{name or 'nobody'} <{email}>"
 
 
-def _subject(verdict: _Verdict, push: Push) -> str:
+def _subject(verdict: Allowed, push: Push) -> str:
     if verdict.kind == "claim":
         return f"Claim {listed(verdict.claims, 3)}"
     if verdict.kind == "release":

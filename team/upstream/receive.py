@@ -14,6 +14,7 @@ from team.errors import TeamError
 from team.ledger import Kind, Ledger
 from team.text import one_line
 from team.upstream import pack, wire
+from team.upstream.admission import RECORDED, Admission
 from team.upstream.inspection import Inspector
 from team.upstream.landing import Landed, Lander, ended
 from team.upstream.pusher import Pusher
@@ -32,6 +33,7 @@ class Receiver:
     """Takes pushes for one upstream; may be used from several threads at once."""
 
     lander: Lander
+    admission: Admission
     inspector: Inspector
     rescue: Rescue
     ledger: Ledger
@@ -93,7 +95,7 @@ class Receiver:
         """Land ``head``, whose objects are in ``quarantine``; None where main has it. Raises :class:`Refused`."""
         push = self.inspector.inspect(pusher, quarantine, head)
         self.undo.check(pusher, push, quarantine)
-        landed = self.lander.land(pusher, push, quarantine) if push.commits else None
+        landed = self.admission.land(pusher, push, quarantine, progress)
         if landed is None:
             progress("nothing new: main has this commit")
             return None
@@ -131,6 +133,8 @@ class Receiver:
             )
 
     def _refuse(self, pusher: Pusher, ref: str, refused: Refused) -> None:
+        if refused.rule in RECORDED:
+            return
         shown = one_line(ref.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), 100)
         self.ledger.append(
             Kind.PUSH_REFUSED,

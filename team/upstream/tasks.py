@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from team.names import TASK_DIR
 from team.text import one_line
 from team.upstream.claims import Claim, Claims
 from team.upstream.objects import REGULAR, TREE, Missing
 from team.upstream.paths import ticket_task
+from team.upstream.queue import Queue
+from team.upstream.refusal import age
 from team.upstream.repository import Repository
 
 _MOST_TICKET = 1 << 20
@@ -26,13 +29,15 @@ class Task:
     agent: str | None = None
     session: str | None = None
     since: float | None = None
+    push: str = ""
+    """What became of a push for it that has not landed."""
 
 
 class Tasks:
     """Lists tasks; remembers the titles of tickets by content."""
 
-    def __init__(self, repository: Repository, claims: Claims) -> None:
-        self._repository, self._claims = repository, claims
+    def __init__(self, repository: Repository, claims: Claims, queue: Queue, clock: Callable[[], float]) -> None:
+        self._repository, self._claims, self._queue, self._clock = repository, claims, queue, clock
         self._titles: dict[str, str] = {}
 
     def all(self) -> list[Task]:
@@ -41,7 +46,15 @@ class Tasks:
         held = sorted(self._claims.all(), key=lambda claim: claim.task)
         taken = {claim.task for claim in held}
         tasks = [_held(claim, tickets.get(claim.task, "")) for claim in held]
-        return tasks + [Task(name, title, "open") for name, title in sorted(tickets.items()) if name not in taken]
+        tasks += [Task(name, title, "open") for name, title in sorted(tickets.items()) if name not in taken]
+        return [replace(task, push=push) if (push := self._push(task.name)) else task for task in tasks]
+
+    def _push(self, task: str) -> str:
+        for push in self._queue.waiting():
+            if task in push.tasks:
+                return f"push {push.number} {push.state} since {age(self._clock() - push.at)}"
+        verdict = self._queue.last_of(task)
+        return f"push {verdict.push.number} was refused: {verdict.reason}" if verdict else ""
 
     def _tickets(self) -> dict[str, str]:
         store = self._repository.store

@@ -26,6 +26,7 @@ _SECONDS = 60.0
 _MERGE_SECONDS = 15.0
 _MOST_CHANGES = 200_000
 _MOST_NAMED = 200
+_TELLS = re.compile(rb"\b(?:delet|remov|drop|renam|mov(?:e|ing)|split|replac|revert|undo|clean|obsolete)", re.I)
 _NAME = re.compile(rb"\b[0-9a-f]{7,40}\b")
 
 
@@ -177,11 +178,12 @@ class Undo:
     ) -> list[tuple[Change, list[Past]]]:
         """Deletions that take back all of the newest landing of another: the sign of a stale tree.
 
-        To delete a file that somebody once added is nothing by itself, and to rename it neither.
+        To delete a file that somebody once added is nothing by itself, to rename it neither, and who tells of it in a
+        message has not done it in passing.
         """
-        if not back:
-            return []
         store = quarantine.store
+        if not back or any(_TELLS.search(_message(quarantine, c)) for c in push.commits if len(c.parents) == 1):
+            return []
         newest = next(
             (
                 landing
@@ -204,8 +206,7 @@ class Undo:
         """Commits of main which the messages of the push name."""
         tokens: dict[bytes, None] = {}
         for commit in push.commits:
-            message = quarantine.store.read(commit.oid, "commit").partition(b"\n\n")[2]
-            tokens |= dict.fromkeys(_NAME.findall(message))
+            tokens |= dict.fromkeys(_NAME.findall(_message(quarantine, commit)))
         lines = b"".join(b"%s^{commit}\n" % token for token in list(tokens)[:_MOST_NAMED])
         out = git.git("cat-file", "--batch-check", at=self._repository.path, stdin=lines, env=quarantine.env)
         found = [line.split()[0].decode() for line in out.splitlines() if line.split()[1:2] == [b"commit"]]
@@ -220,6 +221,10 @@ class Undo:
             return False
         older = store.commit(pasts[0].commit).parents[0]
         return not self._contains(quarantine, older, oid)
+
+
+def _message(quarantine: Quarantine, commit: Commit) -> bytes:
+    return quarantine.store.read(commit.oid, "commit").partition(b"\n\n")[2]
 
 
 def _blobs(quarantine: Quarantine, root: str) -> set[str]:
