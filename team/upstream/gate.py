@@ -39,6 +39,7 @@ from team.upstream.shelf import Shelf
 
 _IDLE_SECONDS = 0.25
 _BROKEN_SECONDS = 10.0
+_GATHER_SECONDS = 2.0
 _MERGE_SECONDS = 30.0
 _IDENTS = "author team <team@team.invalid> {when} +0000\ncommitter team <team@team.invalid> {when} +0000"
 
@@ -88,6 +89,8 @@ class Gate:
         self._after, self._clock = after, clock
         self._stop = threading.Event()
         self._suspect: Suspect | None = None
+        self._took = 5.0
+        """Seconds of the last check."""
         self._own = OwnChecks(self._shelf, repository, checker, settings)
 
     @contextmanager
@@ -111,8 +114,11 @@ class Gate:
                 continue
 
     def _work(self) -> None:
+        busy = False
         while not self._stop.is_set():
             try:
+                if not busy:
+                    self._gather()
                 busy = self.round()
             except Stopped:
                 continue
@@ -124,6 +130,16 @@ class Gate:
                 continue
             if not busy:
                 self._stop.wait(_IDLE_SECONDS)
+
+    def _gather(self) -> None:
+        """Wait a moment for more where something came: who is left out of a batch waits for a whole check more."""
+        count, began = 0, time.monotonic()
+        while time.monotonic() - began < min(_GATHER_SECONDS, self._took / 10):
+            self._queue.sync()
+            if (now := len(self._queue.waiting(QUEUED))) == count:
+                return
+            count = now
+            self._stop.wait(_IDLE_SECONDS)
 
     # -- one round --------------------------------------------------------------------------------------------
 
@@ -254,6 +270,7 @@ class Gate:
         link = links[-1]
         both = _Either(stop, self._stop)
         result = self._counted(links, self._checker.run(link.commit, self._settings.check, str(link.push.number), both))
+        self._took = result.seconds
         self._admission.ledger.append(
             Kind.GATE_RUN, pushes=[item.push.number for item in links], commit=link.commit, ok=result.ok,
             reason=result.reason, seconds=result.seconds, tests=result.tests, log=result.log,
