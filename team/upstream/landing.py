@@ -275,7 +275,8 @@ class Lander:
         freed = list(verdict.releases)
         trailers = [("Agent", agent), ("Role", pusher.role), ("Session", session or "")]
         trailers += [("Task", task) for task in dict.fromkeys([*verdict.claims, *freed])]
-        trailers += [("Landing", str(number))]
+        # Kind tells lock traffic from work, so that one --grep makes main a story.
+        trailers += [("Kind", verdict.kind), ("Landing", str(number))]
         body = "\n".join(f"Team-{key}: {one_line(value, 100)}" for key, value in trailers if value)
         parents = [main, pushed] if pushed else [main]
         message = f"{subject}\n\n{body}\n"
