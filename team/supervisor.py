@@ -337,6 +337,8 @@ class Supervisor:
     def _say_when_idle(self) -> None:
         if self._sessions or self._idle_said or len(self._waiting_for_main) < len(self.team.plan.seats):
             return
+        if any(push.state == "queued" for push in self.team.upstream.waiting()):
+            return  # its verdict is news to somebody
         self._idle_said = True
         self.team.ledger.append(Kind.TEAM_IDLE)
         if self.team.plan.until_idle:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ from team.upstream.admission import Admission, queued_ref
 from team.upstream.check import Broken, Checker, Result, Stopped
 from team.upstream.inspection import Inspector
 from team.upstream.landing import Allowed, Landed, Lander
-from team.upstream.objects import TREE, Entry
+from team.upstream.objects import TREE, Entry, Tree
 from team.upstream.own_check import OwnChecks
 from team.upstream.paths import fold, shown
 from team.upstream.queue import QUEUED, Queue, Waiting
@@ -91,6 +91,8 @@ class Gate:
         self._suspect: Suspect | None = None
         self._took = 5.0
         """Seconds of the last check."""
+        self._green: Tree | None = None
+        """What was checked of main when it was last known to be green."""
         self._own = OwnChecks(self._shelf, repository, checker, settings)
 
     @contextmanager
@@ -158,8 +160,8 @@ class Gate:
         points = [len(chain)] if chain else []
         if suspect is not None:  # a bad push is known of: spend the other places on finding the next one
             points = sorted({*points, *_spread(0, len(chain), self._settings.parallel - 2)})
-        retry, results = self._check(chain, points, suspect)
-        if suspect is not None and retry is not None and self._retried(suspect, retry):
+        beside, results = self._check(chain, points, suspect)
+        if suspect is not None and self._retried(suspect, *beside):
             return True
         green, red = 0, len(chain) + 1
         green, red = _narrow(results, green, red)
@@ -172,7 +174,7 @@ class Gate:
             self._suspect = Suspect(chain[red - 1], results[red])
         return True
 
-    def _retried(self, suspect: Suspect, again: Result) -> bool:
+    def _retried(self, suspect: Suspect, again: Result, main: Result | None = None) -> bool:
         """The second check of a suspect. Returns whether it was green, so that main has moved under the others."""
         push = suspect.link.push
         if again.ok:
@@ -181,7 +183,10 @@ class Gate:
             )
             self._land([suspect.link], again, flaky=suspect.first.log)
             return True
-        reason = f"{again.reason} on the merge with main, twice; log {again.log}"
+        if main is not None and not main.ok:
+            reason = f"{again.reason}, but main fails it without this push too, so mend that first; log {again.log}"
+        else:
+            reason = f"{again.reason} on the merge with main, twice; log {again.log}"
         self._refuse(push, reason, again.lines, again.log)
         return False
 
@@ -194,12 +199,16 @@ class Gate:
         chain: list[Link] = []
         on = main
         for push in pushes:
-            tree, conflicts = self._merge(on, push.commit)
-            if conflicts and on != main:
-                _, conflicts = self._merge(main, push.commit)
-                if not conflicts:
-                    self._stage([push], "waits for a push before it that it conflicts with")
-                    continue
+            try:
+                tree, conflicts = self._merge(on, push.commit)
+                if conflicts and on != main:
+                    _, conflicts = self._merge(main, push.commit)
+                    if not conflicts:
+                        self._stage([push], "waits for a push before it that it conflicts with")
+                        continue
+            except git.GitError as e:  # gone, or no end to it: nobody else's push may wait for that
+                self._refuse(push, f"it cannot be merged with main ({one_line(e.stderr, 200)}); push again", ())
+                continue
             if conflicts:
                 files = listed([shown(name) for name in conflicts])
                 self._refuse(push, f"conflicts with main in {files}; `git pull`, resolve, commit, push again", ())
@@ -219,7 +228,10 @@ class Gate:
             at=self._shelf.path, env=self._shelf.env, seconds=_MERGE_SECONDS, ok=(0, 1),
         )  # fmt: skip
         tree, *names = out.split(b"\0")
-        return tree.decode().strip(), [name for name in names if name] if code else []
+        conflicts = [name for name in names if name] if code else []
+        if code and not conflicts:  # git's way to say that there is no such commit
+            raise git.GitError(["merge-tree"], code, "its objects are gone")
+        return tree.decode().strip(), conflicts
 
     def _commit(self, tree: str, ours: str, theirs: str) -> str:
         idents = _IDENTS.format(when=int(self._clock()))
@@ -233,17 +245,22 @@ class Gate:
 
     def _check(
         self, chain: Sequence[Link], points: Sequence[int], suspect: Suspect | None
-    ) -> tuple[Result | None, dict[int, Result]]:
-        """Check these prefixes, and the suspect once more, all at once. Prefixes longer than a red one are ended."""
+    ) -> tuple[list[Result], dict[int, Result]]:
+        """Check these prefixes, and beside them the suspect once more, and main itself where it may be the cause.
+
+        Prefixes that no longer matter are ended.
+        """
         results: dict[int, Result] = {}
-        retry: Result | None = None
+        beside: list[Future[Result]] = []
         stops = {point: threading.Event() for point in points}
         self._stage([link.push for link in chain], _doing(len(chain), len(points)))
-        with ThreadPoolExecutor(max(1, len(points) + 1)) as pool:
+        with ThreadPoolExecutor(len(points) + 2) as pool:
             jobs = {pool.submit(self._run_check, chain[:p], stops[p]): p for p in points}
             if suspect is not None:
                 self._stage([suspect.link.push], "the check failed; once more, in case it is flaky")
-                jobs[pool.submit(self._run_check, [suspect.link], threading.Event())] = 0
+                beside.append(pool.submit(self._run_check, [suspect.link], self._stop))
+                if not self._main_is_green():
+                    beside.append(pool.submit(self._run_main))
             try:
                 for job in as_completed(jobs):
                     point = jobs[job]
@@ -253,9 +270,6 @@ class Gate:
                         if self._stop.is_set():
                             raise
                         continue
-                    if not point:
-                        retry = result
-                        continue
                     results[point] = result
                     for other, stop in stops.items():
                         if (other > point) if not result.ok else (other < point):
@@ -264,7 +278,18 @@ class Gate:
                 for stop in stops.values():
                     stop.set()
                 raise
-        return retry, results
+            return [job.result() for job in beside], results
+
+    def _main_is_green(self) -> bool:
+        main = self._repository.store.commit(self._repository.main()).tree
+        return self._green is not None and self._green == self._tested_part(self._tree(main))
+
+    def _run_main(self) -> Result:
+        main = self._repository.main()
+        result = self._checker.run(main, self._settings.check, "main", self._stop)
+        if result.ok:
+            self._green = self._tested_part(self._tree(main))
+        return result
 
     def _run_check(self, links: Sequence[Link], stop: threading.Event) -> Result:
         link = links[-1]
@@ -299,6 +324,7 @@ class Gate:
             except Refused as e:
                 self._refuse(link.push, e.reason, ())
                 continue
+            self._green = self._tested_part(self._tree(link.tree))
             tests = result.tests if result else None
             more = {"tests": tests, "log": result.log if result else "", "flaky": flaky}
             if landed is None:
@@ -323,14 +349,13 @@ class Gate:
 
             return self._lander.land(pusher, push, quarantine, admit) if push.commits else None
 
-    def _tree(self, oid: str) -> dict[bytes, Entry]:
+    def _tree(self, oid: str) -> Tree:
         out = git.git("ls-tree", "-z", oid, at=self._shelf.path, env=self._shelf.env)
         entries = (line.partition(b"\t") for line in out.split(b"\0") if line)
         return {name: Entry(head.split()[0].lstrip(b"0"), head.split()[2].decode()) for head, _, name in entries}
 
-    def _tested_part(self, tree: object) -> dict[bytes, Entry]:
+    def _tested_part(self, tree: Tree) -> Tree:
         """All but locks and tickets, which land without waiting for a check."""
-        assert isinstance(tree, dict)
         return {
             name: entry
             for name, entry in tree.items()

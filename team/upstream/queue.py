@@ -189,8 +189,12 @@ class Queue:
         if len(self._verdicts) > 1000:
             del self._verdicts[next(iter(self._verdicts))]
         if push.session is not None:
-            for to in self._untold.values():
-                to[number] = verdict
+            self._untold["agent"][number] = verdict
+            after = self._untold["task"]  # what the same session was told before is out of date for whoever follows
+            for older in [n for n, v in after.items() if v.push.session == push.session]:
+                del after[older]
+            if not verdict.landed:
+                after[number] = verdict
         if verdict.landed and data.get("tests"):
             self._tests = int(data["tests"])
 

@@ -46,6 +46,8 @@ def merge(quarantine: Quarantine, ours: str, theirs: str, seconds: float = _MERG
         at=quarantine.store.at, env=quarantine.env, seconds=seconds, ok=(0, 1),
     )  # fmt: skip
     tree, *names = out.split(b"\0")
+    if code == 1 and not any(names):
+        raise git.GitError(["merge-tree"], code, "a parent is missing")
     return Merged(tree.decode().strip(), tuple(n for n in names if n) if code == 1 else ())
 
 
@@ -129,11 +131,9 @@ class Undo:
         if base is None:
             return
         store = quarantine.store
-        changes = [
-            c
-            for c in Walk(store, {}, _MOST_CHANGES).changes(push.head.tree, [store.commit(base).tree])
-            if c.old is not None and not in_task_dirs(c.path)
-        ]
+        walk = Walk(store, {}, _MOST_CHANGES)
+        differ = walk.changes(push.head.tree, [store.commit(base).tree])
+        changes = [c for c in differ if c.old is not None and not in_task_dirs(c.path)]
         if not changes:
             return
         self._history.sync(self._repository.main())
@@ -200,7 +200,22 @@ class Undo:
             return []
         gone = [(c, past) for c, past in back if c.path in paths]
         kept = _blobs(quarantine, push.head.tree)  # what left one path for another was renamed
-        return [(c, past) for c, past in gone if c.old is not None and c.old.oid not in kept]
+        gone = [(c, past) for c, past in gone if c.old is not None and c.old.oid not in kept]
+        return [(c, past) for c, past in gone if self._in_passing(push, quarantine, c.path)]
+
+    def _in_passing(self, push: Push, quarantine: Quarantine, path: bytes) -> bool:
+        """Whether a commit that deletes ``path`` does other things too: nobody deletes and nothing else by mistake."""
+        store = quarantine.store
+        for commit in push.commits:
+            if len(commit.parents) != 1 or store.find(commit.tree, path) is not None:
+                continue
+            before = store.commit(commit.parents[0]).tree
+            if store.find(before, path) is None:
+                continue
+            changes = Walk(store, {}, _MOST_CHANGES).changes(commit.tree, [before])
+            if any(c.new is not None and not in_task_dirs(c.path) for c in changes):
+                return True
+        return False
 
     def _named(self, push: Push, quarantine: Quarantine, base: str) -> list[str]:
         """Commits of main which the messages of the push name."""

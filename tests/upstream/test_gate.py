@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +20,9 @@ from team.ledger import Kind
 from team.runtimes import Limits
 from team.runtimes.process import ProcessRuntime
 from team.upstream.check import ContainerChecker
-from tests.upstream.conftest import Clone, Site
+from tests.upstream.conftest import Clone, Site, environment
 
 CHECK = "! grep -rn BAD src"
-OpenGate = Callable[..., None]
 
 
 def checker(site: Site, gate: Gate, tmp: Path) -> ContainerChecker:
@@ -256,3 +259,49 @@ def test_pushes_of_many_at_once(site: Site) -> None:
             landed = list(pool.map(push, enumerate(agents)))
     assert landed == [n != 3 for n in range(8)]
     assert threading.active_count() < 30
+
+
+def test_a_red_main_is_told_from_a_bad_push(site: Site) -> None:
+    site.person().commit("Break main", src__bad_DOT_txt="BAD\n")
+    ann = Clone(site.base / "person", "Ann", "ann@example.org")
+    ann.lands("origin", "HEAD:main")
+    with gated(site):
+        one = site.agent(1)
+        one.commit("work", src__w_DOT_txt="good\n")
+        assert "main fails it without this push too" in one.refused()
+        one.commit("mend", src__bad_DOT_txt=None)
+        one.lands()
+
+
+def test_a_push_whose_objects_are_gone_does_not_block_the_others(site: Site) -> None:
+    with closed(site):
+        one, two = site.agent(1), site.agent(2)
+        one.commit("one", src__x_DOT_txt="x")
+        two.commit("two", src__y_DOT_txt="y")
+        one.refused()
+        shutil.rmtree(site.project.gate)
+        two.refused()
+    with gated(site):
+        two.lands()
+        one.lands()  # again, from the start
+
+
+def test_a_persons_push_is_checked_by_its_own_process_where_no_team_runs(site: Site) -> None:
+    (site.project.state / "project.json").write_text(json.dumps({"root": str(site.project.root)}))
+    (site.project.root / "team.toml").write_text(f"[gate]\ncheck = '{CHECK}'\nwait = 0.1\n")
+    site.ledger.append(Kind.TEAM_STARTED, runtime="process", image="")
+    ann = site.source
+    ann.git("config", "remote.team.url", str(site.project.upstream))
+    ann.git("config", "remote.team.receivepack", f"{sys.executable} -m team.upstream.receive_pack")
+
+    def push() -> subprocess.CompletedProcess[str]:
+        env = environment() | {"PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(site.base)}
+        argv = ["git", "push", "team", "HEAD:refs/for/main"]
+        return subprocess.run(argv, cwd=ann.path, env=env, capture_output=True, text=True)
+
+    ann.commit("mine", src__mine_DOT_txt="good\n")
+    done = push()
+    assert done.returncode == 0 and "queued as 1" in done.stderr, done.stderr
+    ann.commit("worse", src__mine_DOT_txt="BAD\n")
+    done = push()
+    assert done.returncode != 0 and "src/mine.txt:1:BAD" in done.stderr, done.stderr
