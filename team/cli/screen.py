@@ -76,7 +76,7 @@ def log_line(seat: SeatView) -> str:
 
 def seat_table(view: View, now: float, last_line: Callable[[SeatView], str], *, all_seats: bool = False) -> Table:
     """The table of the seats."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)  # so that the last column gives way
     for name in ("AGENT", "ROLE", "STATE", "TASK", "SESSION", "LANDED"):
         table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=34 if name in ("TASK", "STATE") else None)
     table.add_column("LAST LINE", no_wrap=True, overflow="ellipsis", ratio=1)

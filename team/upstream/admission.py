@@ -129,7 +129,8 @@ class Admission:
         """Put the push where it waits: its objects first, so that what the ledger knows can always be found."""
         number = self.queue.next_number()
         if len(self.queue.of_session(pusher.session or "")) >= _MOST_WAITING:
-            raise Refused("waiting", f"{_MOST_WAITING} pushes of this session wait already; wait for their verdicts")
+            why = f"{reason}; " if reason else ""
+            raise Refused("waiting", f"{why}{_MOST_WAITING} pushes of this session wait already, wait for their verdicts")
         shelf, ref = (self.shelf, queued_ref(number)) if state == QUEUED else (self.held, held_ref(number))
         shelf.keep(quarantine, push.head.oid, ref)
         held = self.lander.claims.held_by(pusher.session or "")

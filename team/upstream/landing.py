@@ -274,7 +274,9 @@ class Lander:
         pushed = push.head.oid if push else None
         freed = list(verdict.releases)
         trailers = [("Agent", agent), ("Role", pusher.role), ("Session", session or "")]
-        trailers += [("Task", task) for task in dict.fromkeys([*verdict.claims, *freed])]
+        # What is landed before its lock goes is work on what the session holds.
+        tasks = dict.fromkeys([*verdict.claims, *freed]) or self.claims.held_by(session or "")
+        trailers += [("Task", task) for task in tasks]
         # Kind tells lock traffic from work, so that one --grep makes main a story.
         trailers += [("Kind", verdict.kind), ("Landing", str(number))]
         body = "\n".join(f"Team-{key}: {one_line(value, 100)}" for key, value in trailers if value)

@@ -219,17 +219,18 @@ def format_tree(tree: Tree) -> bytes:
 def parse_commit(oid: str, data: bytes) -> Commit:
     """A commit object; fsck has seen to its form."""
     head, _, message = data.partition(b"\n\n")
-    tree, parents, committer = "", [], ""
+    tree, parents, committer = "", [], None
     for line in head.split(b"\n"):
         key, _, value = line.partition(b" ")
         if key == b"tree" and not tree:
             tree = value.decode("ascii", "replace")
         elif key == b"parent":
             parents.append(value.decode("ascii", "replace"))
-        elif key == b"committer" and (match := _IDENT.match(value)):
-            committer = match[1].decode("utf-8", "replace")
+        elif key == b"committer" and committer is None:  # git shows the first one, and fsck takes a second
+            match = _IDENT.match(value)
+            committer = match[1].decode("utf-8", "replace") if match else ""
     subject = message.lstrip(b"\n").split(b"\n", 1)[0].decode("utf-8", "replace")
-    return Commit(oid, tree, tuple(parents), committer, subject)
+    return Commit(oid, tree, tuple(parents), committer or "", subject)
 
 
 def encode(kind: str, content: bytes) -> tuple[str, bytes]:

@@ -25,6 +25,7 @@ def test_claim_work_release(site: Site) -> None:
     assert site.upstream.held_by("s-1") == ["fix_parser"]
     one.commit("Fix the parser", src__a_DOT_txt="fixed\n")
     one.lands()
+    assert "Team-Task: fix_parser" in site.git("log", "-1", "--format=%(trailers)", "main")  # work on what is held
     one.claim("fix_parser", "more notes\n")  # the holder may write into its lock
     one.lands()
     one.commit_paths("Done", {"current_tasks/fix_parser.txt": None, "tasks/fix_parser.md": None})
