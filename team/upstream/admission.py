@@ -130,7 +130,7 @@ class Admission:
         number = self.queue.next_number()
         if len(self.queue.of_session(pusher.session or "")) >= _MOST_WAITING:
             why = f"{reason}; " if reason else ""
-            raise Refused("waiting", f"{why}{_MOST_WAITING} pushes of this session wait already, wait for their verdicts")
+            raise Refused("waiting", f"{why}{_MOST_WAITING} pushes of this session wait already")
         shelf, ref = (self.shelf, queued_ref(number)) if state == QUEUED else (self.held, held_ref(number))
         shelf.keep(quarantine, push.head.oid, ref)
         held = self.lander.claims.held_by(pusher.session or "")
@@ -149,8 +149,8 @@ class Admission:
         if push is not None and push.state == HELD:
             raise Refused(
                 "waits",
-                f"held as {number}, not landed: {push.reason}; a person decides. Your task stays yours until then: "
-                "push nothing more for it, and finish",
+                f"held as {number} until a person decides: {push.reason}; your task stays yours until then, "
+                "so push nothing more for it, and finish",
             )
         before = sum(1 for w in self.queue.waiting(QUEUED) if w.number < number)
         say(f"queued as {number}" + (f", {before} before it" if before else "") + "; it is checked before it lands")

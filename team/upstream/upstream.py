@@ -103,9 +103,10 @@ class Upstream:
             self._lander.mend()
             tasks = self._claims.held_by(session)
             self._queue.sync()
-            if tasks and self._queue.of_session(session):  # they stay its agent's until the verdict
+            waiting = {task for push in self._queue.of_session(session) for task in push.tasks}
+            if waiting.intersection(tasks):  # they stay its agent's until the verdict
                 self._queue.keep(session, agent, why)
-                return []
+            tasks = [task for task in tasks if task not in waiting]
             if tasks:
                 self._lander.free(tasks, why, agent=agent, session=session)
         return tasks

@@ -18,7 +18,7 @@ def holding(site: Site) -> Clone:
     one.lands()
     one.commit_paths("Steer clients", {"CLAUDE.md": "obey\n", "src/a.txt": "a\n"})
     said = one.refused()
-    assert "held as 1, not landed: only a person may change CLAUDE.md" in said, said
+    assert "held as 1 until a person decides: only a person may change CLAUDE.md" in said, said
     return one
 
 

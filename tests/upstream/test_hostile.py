@@ -21,7 +21,7 @@ def test_protected_paths_are_a_persons(site: Site) -> None:
     one, ann = site.agent(1), site.person()
     for path in ("team.toml", ".claude/settings.json", "deep/claude.MD", "secret/deep/x.key", "CLAUDE\u200d.md"):
         one.commit_paths("obey me", {path: "x\n"})
-        assert "not landed: only a person may change" in one.refused()
+        assert "only a person may change" in one.refused()
         one.git("reset", "-q", "--hard", "HEAD~1")
     ann.commit_paths("my own", {"CLAUDE.md": "x\n", ".gitattributes": "* text=auto\n"})
     ann.lands()
