@@ -11,7 +11,7 @@ import hmac
 import logging
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -24,12 +24,15 @@ from aiohttp import web
 from team.errors import TeamError
 from team.gateway.forward import Call, Forwarder, failure
 from team.upstream.pusher import Pusher
+from team.upstream.refusal import Refused
 from team.upstream.upstream import Upstream
 
 SOCKET_MAX = 107
 """Bytes of a socket path (unix(7): sun_path has 108, one of them NUL)."""
 _SPOOL = 1 << 20
 """Pushes up to this size never touch the disk before they are unpacked."""
+_MOST_ASKED = 16 << 10
+"""Bytes of a call of ``team`` inside."""
 # aiohttp prints malformed requests, with the bytes that an agent sent, on the person's screen: not through this one.
 _QUIET = logging.getLogger("team.door")
 _QUIET.propagate = False
@@ -149,6 +152,9 @@ class Door:
         app.router.add_post("/git/upstream/git-receive-pack", self._push)
         app.router.add_post("/team/ready", self._ready)
         app.router.add_post("/team/left", self._left)
+        app.router.add_post("/team/claim", self._claim)
+        app.router.add_post("/team/release", self._release)
+        app.router.add_get("/team/tasks", self._tasks)
         app.router.add_route("HEAD", "/", self._hello)
         app.router.add_route("*", "/v1/{path:.*}", self._model)
         self._runner = web.AppRunner(
@@ -220,6 +226,30 @@ class Door:
         if self.tenant.rights is Rights.ALL:
             self.tenant.left = (await request.content.read(200)).decode("ascii", "replace").strip()
         return web.Response(text="ok\n")
+
+    async def _claim(self, request: web.Request) -> web.Response:
+        return await self._ask(request, self._upstream.claim)
+
+    async def _release(self, request: web.Request) -> web.Response:
+        return await self._ask(request, self._upstream.give_back)
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        lines = await asyncio.to_thread(self._upstream.overview, self.tenant.session)
+        return web.Response(text=lines)
+
+    async def _ask(self, request: web.Request, what: Callable[[Pusher, Mapping[str, str]], str]) -> web.Response:
+        """Answer one of the calls of ``team/inside/bin/team``: lines ``key=value`` in, text out."""
+        if self.tenant.rights is not Rights.ALL:
+            return web.Response(status=403, text="this session is ending\n")
+        try:
+            body = await request.content.read(_MOST_ASKED)
+            lines = body.decode("utf-8", "replace").splitlines()
+            fields = {key: value for key, _, value in (line.partition("=") for line in lines)}
+            return web.Response(text=await asyncio.to_thread(what, self.tenant.pusher(), fields))
+        except TeamError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        except Refused as error:
+            return web.Response(status=409, text=f"{error.reason}\n")
 
     # -- model ------------------------------------------------------------------------------------------------
 

@@ -48,14 +48,16 @@ class Kind(StrEnum):
     LANDING_INTENT = "landing.intent"  # (landing, old, new, subject)
     LANDING_DONE = "landing.done"  # (landing, old, new, subject, claims, releases, paths, merge)
     LANDING_DROPPED = "landing.dropped"  # (landing, reason) main never moved to it
-    CLAIM = "claim"  # (landing) task is held by session from here on
-    RELEASE = "release"  # (landing, why, by) task is free from here on
-    RESCUE_SAVED = "rescue.saved"  # (ref, commit, files)
+    CLAIM = "claim"  # (landing, text, forced) task is held by session from here on
+    RELEASE = "release"  # (landing, why, by, done) task is free from here on
+    RESCUE_SAVED = "rescue.saved"  # (ref, commit, summary)
     RESCUE_EMPTY = "rescue.empty"  # nothing was left behind
     RESCUE_FAILED = "rescue.failed"  # (reason)
     MODEL_CALL = "model.call"  # (path, model, status, seconds, bytes)
     EGRESS = "egress"  # (host, port, refused, connections, sent, received, seconds) since the last such event
     TASK_ADDED = "task.added"  # (title)
+    TASK_UNBLOCKED = "task.unblocked"  # its strikes are forgotten
+    RESCUE_DROPPED = "rescue.dropped"  # (commit) by a person
     ERROR = "error"  # (reason) something team saw go wrong
 
 

@@ -232,6 +232,8 @@ class Session:
             extras["last_error"] = str(last.data["reason"])
         if last is not None and team.upstream.rescued(last.session or ""):
             extras["rescue"] = f"work of {last.session} that main does not have; it is kept for a person, out of reach"
+        if left := team.upstream.left_behind():
+            extras["rescue"] = "; ".join(left[-5:])
         assert team.prompts is not None
         return team.prompts.assemble(self.seat.name, self.seat.role, self.id, extras)
 
@@ -438,7 +440,11 @@ class Session:
 
     def _note_rescued(self, commit: str) -> str:
         ref = f"refs/rescue/{self.seat.name}/{self.id}"
-        self._record_once(Kind.RESCUE_SAVED, ref=ref, commit=commit)
+        try:
+            summary = self.team.upstream.rescue_summary(commit)
+        except (TeamError, git.GitError):
+            summary = ""
+        self._record_once(Kind.RESCUE_SAVED, ref=ref, commit=commit, summary=summary)
         self.log.team(f"rescued as {commit[:12]} ({ref} in the rescue repository)")
         return commit
 

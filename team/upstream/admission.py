@@ -12,7 +12,8 @@ from team.names import LOCK_DIR, TASK_DIR
 from team.text import one_line
 from team.upstream import protected, tamper
 from team.upstream.inspection import Push
-from team.upstream.landing import Allowed, Landed, Lander
+from team.upstream.landing import Landed, Lander
+from team.upstream.landing import Verdict as Allowed
 from team.upstream.objects import Change
 from team.upstream.paths import folded_root, shown
 from team.upstream.pusher import Pusher
@@ -65,22 +66,36 @@ class Admission:
     stages: dict[int, str] = field(default_factory=dict)
     """What the gate of this process does with a push right now."""
 
-    def land(self, pusher: Pusher, push: Push, quarantine: Quarantine, say: Say) -> Landed | None:
-        """Land a push that was inspected; None where main has it. Raises :class:`Refused`, also for what waits."""
+    def land(
+        self,
+        pusher: Pusher,
+        push: Push,
+        quarantine: Quarantine,
+        say: Say,
+        locks: Callable[[], Landed | None] | None = None,
+    ) -> Landed | None:
+        """Land a push that was inspected; None where main has it. Raises :class:`Refused`, also for what waits.
+
+        ``locks`` lands a push of nothing but locks, which never waits.
+        """
         self.queue.sync()
-        self._tell(say, pusher)
+        self.tell(say, pusher)
         if not push.commits:
             return None
         if (again := self.queue.same(pusher, push.head.oid)) is not None:
             return self._await(pusher, again.number, say)
         try:
-            landed = self.lander.land(
-                pusher, push, quarantine, lambda allowed: self._admit(pusher, push, quarantine, allowed, say)
+            landed = (
+                locks()
+                if locks
+                else self.lander.land(
+                    pusher, push, quarantine, lambda allowed: self._admit(pusher, push, quarantine, allowed, say)
+                )
             )
         except Waits as waits:
             return self._await(pusher, waits.number, say)
         if landed is not None and landed.claims:
-            self._tell(say, pusher, landed.claims)
+            self.tell(say, pusher, landed.claims)
         return landed
 
     # -- the decision, while the turn is held -----------------------------------------------------------------
@@ -137,7 +152,7 @@ class Admission:
         tasks = list(dict.fromkeys([*held, *allowed.claims, *allowed.releases]))
         self.queue.add(
             state, pusher, push.head.oid, push.head.subject, tasks,
-            paths=[one_line(p, 200) for p in paths[:50]], reason=one_line(reason, 400),
+            force=push.force, paths=[one_line(p, 200) for p in paths[:50]], reason=one_line(reason, 400),
         )  # fmt: skip
         return Waits(number, state)
 
@@ -189,12 +204,13 @@ class Admission:
                 str(data["commit"]),
                 tuple(data["claims"]),
                 tuple(data["releases"]),
+                tuple(data.get("notes") or ()),
             )
         for line in verdict.lines:
             say(f"  {one_line(line, 200)}")
         raise Refused("gate", verdict.reason)
 
-    def _tell(self, say: Say, pusher: Pusher, tasks: tuple[str, ...] = ()) -> None:
+    def tell(self, say: Say, pusher: Pusher, tasks: tuple[str, ...] = ()) -> None:
         """Verdicts that the pusher, or a holder of these tasks before it, did not wait for."""
         for verdict, to in self.queue.untold(agent=pusher.name, tasks=tasks):
             push, ago = verdict.push, age(self.clock() - verdict.at)

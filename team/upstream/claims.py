@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from team.clients import Outcome
 from team.ledger import Event, Kind, Ledger, New
 from team.names import lock_path
+from team.text import one_line
 from team.upstream.objects import Change
 from team.upstream.pusher import Pusher
 from team.upstream.refusal import Refused, age
 
-_KINDS = (Kind.CLAIM, Kind.RELEASE, Kind.LANDING_INTENT, Kind.LANDING_DONE, Kind.LANDING_DROPPED)
+_KINDS = (
+    Kind.CLAIM, Kind.RELEASE, Kind.LANDING_INTENT, Kind.LANDING_DONE, Kind.LANDING_DROPPED, Kind.SESSION_ENDING,
+    Kind.TASK_UNBLOCKED, Kind.RESCUE_SAVED, Kind.RESCUE_DROPPED,
+)  # fmt: skip
+STRIKES = 3
+"""Sessions in a row that ended badly on a task, after which it is blocked."""
+_BAD = frozenset(outcome.value for outcome in Outcome if outcome.strike)
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,8 @@ class Claim:
     landing: int
     commit: str
     """The commit on main that did it."""
+    text: str = ""
+    """What its lock said when it was claimed."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,12 @@ class Released:
     pushed: str | None
     """What its holder had pushed, None where upstream released it."""
     why: str
+    done: bool = False
+    """Whether its work was finished."""
+    by: str = ""
+    """Who released it: its holder, a person, or upstream itself."""
+    text: str = ""
+    """What its lock said."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,12 @@ class Claims:
         """Landings of which only the intent is recorded."""
         self._held: dict[str, Claim] = {}
         self._released: dict[str, Released] = {}
+        self._lost: dict[str, list[str]] = {}
+        self._strikes: dict[str, list[str]] = {}
+        self._rescued: dict[str, dict[str, str]] = {}
+        self._had: dict[str, list[str]] = {}
+        """What each session held when it ended."""
+        self._fresh: list[str] = []
         self._seen = 0
         self._lock = threading.Lock()
 
@@ -89,6 +111,61 @@ class Claims:
         """The last release of ``task``."""
         return self._released.get(task)
 
+    def lost_by(self, session: str) -> list[str]:
+        """What ``session`` lost without giving it up, in words."""
+        return list(self._lost.get(session, ()))
+
+    def names(self) -> list[str]:
+        """Every task that was ever claimed, oldest first, from where the last call of this ended."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def strikes(self, task: str) -> list[str]:
+        """How the sessions that ended badly on ``task`` since it was last done or unblocked ended, oldest first."""
+        return list(self._strikes.get(task, ()))
+
+    def blocked(self, task: str) -> str | None:
+        """Why nobody may claim ``task``, or None where it is not blocked."""
+        strikes = self._strikes.get(task, [])
+        if len(strikes) < STRIKES:
+            return None
+        return (
+            f"{task} is blocked: {len(strikes)} sessions failed on it, the last: {strikes[-1]}; pick another task "
+            f"(a person unblocks it: `team unblock {task}`)"
+        )
+
+    def blocked_tasks(self) -> list[str]:
+        """The tasks that nobody may claim."""
+        return [task for task, strikes in self._strikes.items() if len(strikes) >= STRIKES]
+
+    def left_behind(self, task: str) -> list[str]:
+        """Work on ``task`` that main does not have, kept from sessions that ended, in words."""
+        return [
+            f"session {session} left work on {task} that main does not have{f': {what}' if what else ''}; "
+            f"it is kept for a person (`team rescue show {session}`)"
+            for session, what in self._rescued.get(task, {}).items()
+        ]
+
+    def had(self, session: str) -> tuple[str, ...]:
+        """What ``session`` held when it ended."""
+        return tuple(self._had.get(session, ()))
+
+    def rescued(self) -> dict[str, list[str]]:
+        """Tasks with the sessions that left work on them which main does not have."""
+        return {task: list(sessions) for task, sessions in self._rescued.items() if sessions}
+
+    def ahead(self) -> Claims:
+        """A copy, to try out what has not happened yet by :meth:`imagine`; never :meth:`sync` it."""
+        copy = Claims(self.ledger)
+        copy.landings, copy._held, copy._released = self.landings, dict(self._held), dict(self._released)
+        copy._strikes, copy._rescued = dict(self._strikes), dict(self._rescued)
+        return copy
+
+    def imagine(self, events: Iterable[New], at: float) -> None:
+        """Go on as if ``events`` had been recorded."""
+        for new in events:
+            self._take(Event(0, at, new.kind, new.agent, new.session, new.task, new.data))
+
     def _take(self, event: Event) -> None:
         data = event.data
         number = int(data.get("landing") or 0)
@@ -97,14 +174,38 @@ class Claims:
             self.landings = max(self.landings, number)
         elif event.kind in (Kind.LANDING_DONE, Kind.LANDING_DROPPED):
             self.open.pop(number, None)
+        elif event.kind == Kind.SESSION_ENDING:
+            self._end(event.session or "", str(data.get("outcome", "")), str(data.get("reason", "")))
+        elif event.kind == Kind.RESCUE_SAVED:
+            for task in self._had.get(event.session or "", ()):
+                self._rescued[task] = {**self._rescued.get(task, {}), event.session or "": str(data.get("summary", ""))}
+        elif event.kind == Kind.RESCUE_DROPPED:
+            for task, kept in list(self._rescued.items()):
+                self._rescued[task] = {s: what for s, what in kept.items() if s != event.session}
         elif event.task is None:
             return
+        elif event.kind == Kind.TASK_UNBLOCKED:
+            self._strikes.pop(event.task, None)
         elif event.kind == Kind.CLAIM:
+            self._fresh.append(event.task)
             self._held[event.task] = Claim(
-                event.task, event.agent or "", event.session or "", event.at, number, str(data.get("commit", ""))
+                event.task,
+                event.agent or "",
+                event.session or "",
+                event.at,
+                number,
+                str(data.get("commit", "")),
+                str(data.get("text", "")),
             )
         else:
-            self._held.pop(event.task, None)
+            held = self._held.pop(event.task, None)
+            if data.get("done"):
+                self._strikes.pop(event.task, None)
+                self._rescued.pop(event.task, None)
+            by = str(data.get("by", ""))
+            if event.session and by and by != event.agent:
+                said = f"{event.task} is not yours any more: released by {one_line(by, 60)}"
+                self._lost.setdefault(event.session, []).append(said)
             self._released[event.task] = Released(
                 event.agent or "",
                 event.session or "",
@@ -112,18 +213,32 @@ class Claims:
                 str(data.get("commit", "")),
                 data.get("pushed"),
                 str(data.get("why", "")),
+                bool(data.get("done")),
+                str(data.get("by", "")),
+                held.text if held else "",
             )
+
+    def _end(self, session: str, outcome: str, reason: str) -> None:
+        self._had[session] = self.held_by(session)
+        if outcome in _BAD:
+            for task in self._had[session]:
+                self._strikes[task] = [*self._strikes.get(task, ()), one_line(f"{session} {outcome}: {reason}", 200)]
 
 
 def events_of(kind: Kind, data: Mapping[str, Any], agent: str, session: str | None) -> list[New]:
     """The ledger's events for a landing that is done, from what its intent recorded."""
     base = {"landing": data["landing"], "commit": data["new"], "pushed": data["pushed"]}
     events = [New(kind, agent, session, None, dict(data))]
-    events += [New(Kind.CLAIM, agent, session, task, base) for task in data["claims"]]
+    texts = data.get("texts", {})
+    for task in data["claims"]:
+        said = {"text": texts[task]} if texts.get(task) else {}
+        forced = {"forced": True} if task in data.get("forced", ()) else {}
+        events.append(New(Kind.CLAIM, agent, session, task, {**base, **said, **forced}))
     why = {**base, "why": data["why"], "by": data["by"]}
     for task in data["releases"]:
         holder, held_in = data["holders"][task]
-        events.append(New(Kind.RELEASE, holder, held_in, task, why))
+        done = {"done": True} if task in data.get("done", ()) else {}
+        events.append(New(Kind.RELEASE, holder, held_in, task, {**why, **done}))
     return events
 
 

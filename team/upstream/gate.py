@@ -28,7 +28,7 @@ from team.text import one_line
 from team.upstream.admission import Admission, queued_ref
 from team.upstream.check import Broken, Checker, Result, Stopped
 from team.upstream.inspection import Inspector
-from team.upstream.landing import Allowed, Landed, Lander
+from team.upstream.landing import Landed, Lander, Verdict
 from team.upstream.objects import TREE, Entry, Tree
 from team.upstream.own_check import OwnChecks
 from team.upstream.paths import fold, shown
@@ -333,7 +333,7 @@ class Gate:
             self._decide(
                 link.push, landed=True, reason=f"landed on main as {landed.commit[:10]} (landing {landed.number})",
                 landing=landed.number, old=landed.old, commit=landed.commit, claims=list(landed.claims),
-                releases=list(landed.releases), **more,
+                releases=list(landed.releases), notes=list(landed.notes), **more,
             )  # fmt: skip
         return True
 
@@ -342,8 +342,9 @@ class Gate:
         with self._lander.quarantine() as quarantine:
             self._shelf.fill(quarantine, link.push.commit)
             push = self._inspector.inspect(pusher, quarantine, link.push.commit)
+            push.force = link.push.force
 
-            def admit(allowed: Allowed) -> None:
+            def admit(allowed: Verdict) -> None:
                 if self._tested_part(quarantine.store.tree(allowed.tree)) != self._tested_part(self._tree(link.tree)):
                     raise Moved
 

@@ -11,7 +11,7 @@ from team.errors import TeamError
 from team.text import clean, one_line
 from team.upstream.admission import Admission, gate_free, held_ref, queued_ref
 from team.upstream.inspection import Inspector
-from team.upstream.landing import Allowed, Landed, Lander
+from team.upstream.landing import Landed, Lander, Verdict
 from team.upstream.queue import HELD, QUEUED, Waiting
 from team.upstream.refusal import Refused
 
@@ -70,8 +70,9 @@ class Held:
             with self.lander.quarantine() as quarantine:
                 self.admission.held.fill(quarantine, push.commit)
                 landing = self.inspector.inspect(pusher, quarantine, push.commit)
+                landing.force = push.force
 
-                def admit(allowed: Allowed) -> None:
+                def admit(allowed: Verdict) -> None:
                     if self.gate.check and not gate_free(allowed.changes):
                         self.admission.shelf.keep(quarantine, push.commit, queued_ref(number))
                         self.admission.queue.approve(push, by, note)

@@ -45,6 +45,8 @@ class Push:
     """Every object that the push needs and main may lack."""
     forks: frozenset[str] = frozenset()
     """Commits of main that the new ones build on."""
+    force: bool = False
+    """Whether tasks are claimed although others like them are held."""
 
 
 class Inspector:

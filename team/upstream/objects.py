@@ -70,6 +70,8 @@ class Store:
         self._lock = threading.Lock()
         self._git: subprocess.Popen[bytes] | None = None
         self._trees: dict[str, Tree] = {}
+        self.drafts: dict[str, tuple[str, bytes]] = {}
+        """Kind and content of objects that are about to be written here."""
 
     def has_own(self, oid: str) -> bool:
         """Whether the object is here, and not only in the store that this one builds on."""
@@ -83,6 +85,8 @@ class Store:
 
     def info(self, oid: str) -> tuple[str, int] | None:
         """Kind and size in bytes of an object, or None where there is no such object."""
+        if (draft := self.drafts.get(oid)) is not None:
+            return draft[0], len(draft[1])
         if (raw := self._loose_bytes(oid, 4 * _HEAD)) is not None:
             return _parse_head(zlib.decompressobj().decompress(raw, _HEAD).partition(b"\0")[0])
         if self.packed and (asked := self._asked(oid)) is not None:
@@ -91,6 +95,8 @@ class Store:
 
     def read(self, oid: str, kind: str, most: int = MOST_TREE) -> bytes:
         """The content of an object. Raises :class:`Missing` where it is not of ``kind`` or larger than ``most``."""
+        if (draft := self.drafts.get(oid)) is not None and draft[0] == kind and len(draft[1]) <= most:
+            return draft[1]
         if (raw := self._loose_bytes(oid)) is not None:
             stream = zlib.decompressobj()
             head, _, rest = stream.decompress(raw, _HEAD).partition(b"\0")
@@ -117,10 +123,14 @@ class Store:
         if self._base is not None and not self._loose(oid).exists() and not self.packed:
             return self._base.tree(oid)
         tree = parse_tree(self.read(oid, "tree"))
+        self.remember(oid, tree)
+        return tree
+
+    def remember(self, oid: str, tree: Tree) -> None:
+        """Keep the entries of a tree that was read or written."""
         if len(self._trees) >= _CACHED_TREES:
             self._trees.clear()
         self._trees[oid] = tree
-        return tree
 
     def commit(self, oid: str) -> Commit:
         """A commit. Raises :class:`Missing`."""

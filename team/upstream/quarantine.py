@@ -7,7 +7,8 @@ import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +22,8 @@ _UNPACK_OBJECTS, _UNPACK_BYTES = 100, 8 << 20
 """Up to here a pack becomes loose objects, as with ``transfer.unpackLimit``."""
 _MEMORY = 4 << 30
 _SECONDS = 120.0
+_SYNCERS = ThreadPoolExecutor(16, "sync")
+"""File systems write what many wait for in one go: together, sixteen syncs take little longer than one."""
 
 
 class Quarantine:
@@ -36,6 +39,7 @@ class Quarantine:
         self.objects = self.path / "objects"
         self.objects.mkdir()
         self._repository = repository
+        self._synced: set[Path] = set()
         borrowed = [quoted(p / "objects") for p in (repository, also) if p is not None]
         self.env = {
             "GIT_OBJECT_DIRECTORY": str(self.objects),
@@ -97,19 +101,31 @@ class Quarantine:
             ids.update(line.split()[1].decode() for line in out.splitlines())
         return ids
 
+    def sync(self) -> None:
+        """Bring what is here to the disk, before the turn to land comes, in which others would wait for it."""
+        paths = [path for path in self.objects.glob("*/*") if path.is_file()]
+        _sync_all(paths)
+        self._synced.update(paths)
+
     def migrate(self, wanted: Iterable[str], into: Path) -> None:
         """Move all packs, and the loose objects among ``wanted`` in that order, to the object directory ``into``.
 
         They are on disk when this returns; nothing there is ever overwritten.
         """
-        dirs: set[Path] = set()
+        moves = self.movable(wanted, into)
+        _sync_all(source for source, _ in moves if source not in self._synced)
+        publish(moves)
+
+    def movable(self, wanted: Iterable[str], into: Path) -> list[tuple[Path, Path]]:
+        """What :meth:`migrate` moves where, in this order."""
+        moves = []
         for suffix in ("pack", "rev", "idx"):  # an index makes its pack visible, so it comes last
-            for path in sorted(self.objects.glob(f"pack/*.{suffix}")):
-                _move(path, into / "pack" / path.name, dirs)
+            moves += [(p, into / "pack" / p.name) for p in sorted(self.objects.glob(f"pack/*.{suffix}"))]
         for oid in wanted:
-            _move(self.objects / oid[:2] / oid[2:], into / oid[:2] / oid[2:], dirs)
-        for directory in dirs:
-            _sync(directory)
+            source = self.objects / oid[:2] / oid[2:]
+            if source.exists():
+                moves.append((source, into / oid[:2] / oid[2:]))
+        return moves
 
 
 def quoted(path: Path) -> str:
@@ -136,11 +152,32 @@ def sweep(incoming: Path) -> int:
     return count
 
 
+def publish(moves: Iterable[tuple[Path, Path]]) -> None:
+    """Give files that are on the disk their final names, in this order; the names are on the disk then too."""
+    dirs: set[Path] = set()
+    for source, target in moves:
+        _move(source, target, dirs)
+    _sync_all(dirs)
+
+
+def write_out(objects: Mapping[str, bytes], directory: Path, into: Path) -> list[tuple[Path, Path]]:
+    """Write ``objects``, encoded, to ``directory`` and to the disk; returns what :func:`publish` needs."""
+    moves = [(directory / oid, into / oid[:2] / oid[2:]) for oid in objects]
+
+    def write(oid: str) -> None:
+        fd = os.open(directory / oid, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444)
+        with os.fdopen(fd, "wb") as file:
+            file.write(zlib.compress(objects[oid], 1))
+            os.fchmod(fd, 0o444)  # whatever our umask is
+            file.flush()
+            os.fsync(fd)
+
+    for _ in _SYNCERS.map(write, objects):
+        pass
+    return moves
+
+
 def _move(source: Path, target: Path, dirs: set[Path]) -> None:
-    try:
-        _sync(source)
-    except FileNotFoundError:
-        return
     if target.exists():
         return
     if not target.parent.exists():
@@ -149,6 +186,11 @@ def _move(source: Path, target: Path, dirs: set[Path]) -> None:
         dirs.add(target.parent.parent)
     source.rename(target)
     dirs.add(target.parent)
+
+
+def _sync_all(paths: Iterable[Path]) -> None:
+    for _ in _SYNCERS.map(_sync, paths):
+        pass
 
 
 def _sync(path: Path) -> None:

@@ -36,6 +36,8 @@ class Waiting:
     reason: str = ""
     approved: bool = False
     """A person has looked at it."""
+    force: bool = False
+    """It claims what is like a task that is held."""
 
     def pusher(self) -> Pusher:
         """On whose behalf it lands, whether or not the session still lives."""
@@ -215,4 +217,5 @@ def _waiting(event: Event) -> Waiting:
         paths=tuple(data.get("paths") or ()),
         reason=str(data.get("reason") or ""),
         approved=bool(data.get("approved")),
+        force=bool(data.get("force")),
     )

@@ -15,6 +15,7 @@ from team.ledger import Kind, Ledger
 from team.text import one_line
 from team.upstream import pack, wire
 from team.upstream.admission import RECORDED, Admission
+from team.upstream.group import Group, PushOfLocks
 from team.upstream.inspection import Inspector
 from team.upstream.landing import Landed, Lander, ended
 from team.upstream.pusher import Pusher
@@ -25,6 +26,8 @@ from team.upstream.rescue import Rescue, rescue_ref
 from team.upstream.undo import Undo
 
 FOR_MAIN = "refs/for/main"
+FORCE = "force-claim"
+"""The push option that claims a task although one like it is held or was finished."""
 _DRAIN = 1 << 30
 
 
@@ -41,6 +44,8 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self.undo = Undo(self.lander.repository)
+        self.group = Group(self.lander)
+        self._told: dict[str, int] = {}
         self._quota: dict[str, int] = {}
         self._quota_lock = threading.Lock()
 
@@ -89,13 +94,25 @@ class Receiver:
             return None
         with self.lander.quarantine() as quarantine:
             self.take_pack(pusher, quarantine, stream)
-            return self.land(pusher, quarantine, command.new, reply.progress)
+            return self.land(pusher, quarantine, command.new, reply.progress, force=FORCE in request.options)
 
-    def land(self, pusher: Pusher, quarantine: Quarantine, head: str, progress: Callable[[str], None]) -> Landed | None:
+    def land(
+        self,
+        pusher: Pusher,
+        quarantine: Quarantine,
+        head: str,
+        progress: Callable[[str], None],
+        *,
+        force: bool = False,
+    ) -> Landed | None:
         """Land ``head``, whose objects are in ``quarantine``; None where main has it. Raises :class:`Refused`."""
         push = self.inspector.inspect(pusher, quarantine, head)
         self.undo.check(pusher, push, quarantine)
-        landed = self.admission.land(pusher, push, quarantine, progress)
+        push.force = force
+        quarantine.sync()
+        job = PushOfLocks(pusher, push, quarantine) if push.commits and push.lock_only else None
+        at_once = (lambda: self.group.land(job)) if job else None
+        landed = self.admission.land(pusher, push, quarantine, progress, at_once)
         if landed is None:
             progress("nothing new: main has this commit")
             return None
@@ -104,7 +121,16 @@ class Receiver:
         for word, tasks in (("you hold", landed.claims), ("you released", landed.releases)):
             if names := [t for t in tasks if t not in passing]:
                 progress(f"{word} {', '.join(names)}")
+        for note in [*landed.notes, *self._lost(pusher)]:
+            progress(note)
         return landed
+
+    def _lost(self, pusher: Pusher) -> list[str]:
+        """What the session lost and was not told yet; `team tasks` goes on telling it."""
+        lost = self.lander.claims.lost_by(pusher.session or "")
+        told = self._told.get(pusher.session or "", 0)
+        self._told[pusher.session or ""] = len(lost)
+        return lost[told:]
 
     def take_pack(self, pusher: Pusher, quarantine: Quarantine, stream: BinaryIO) -> None:
         """Read, bound, check and unpack the pack of a push into ``quarantine``. Raises :class:`Refused`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from team import git
@@ -56,7 +57,7 @@ class Repository:
         with self._lock:
             if not self._line:
                 self._line = self._first_parents(main)
-            elif self._line[-1] != main:
+            elif main not in self._line[-_RECENT:]:  # else ours, read a moment ago
                 self._line += self._first_parents(main, self._line[-1])
             line = self._line
             self.learn(line[-_RECENT:])
@@ -70,13 +71,44 @@ class Repository:
         out = git.git("rev-list", "--first-parent", "--reverse", main, *exclude, "--", at=self.path)
         return out.decode().split()
 
-    def move_main(self, old: str, new: str) -> None:
-        """Move main from ``old`` to ``new``; raises :class:`git.GitError` where it is not at ``old``."""
-        git.git("update-ref", "-m", "team: landing", MAIN, new, old, at=self.path, seconds=30)
-        self.learn((old, new))
+    def move_main(self, old: str, new: str, through: Sequence[str] = ()) -> None:
+        """Move main from ``old`` to ``new``; raises :class:`git.GitError` where it is not at ``old``.
+
+        ``through`` are the first-parent commits between the two, oldest first.
+        """
+        self._write_main(old, new)
+        self.learn((old, *through, new))
         with self._lock:
             if self._line and self._line[-1] == old:
-                self._line.append(new)
+                self._line += [*through, new]
+
+    def _write_main(self, old: str, new: str) -> None:
+        """What ``git update-ref`` does (gitrepository-layout), without a process for each landing."""
+        ref = self.path / MAIN
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        lock = ref.with_name(ref.name + ".lock")
+        try:
+            fd = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            raise git.GitError(("update-ref", MAIN), 1, f"{lock} exists; another git process moves main") from None
+        try:
+            try:
+                if (main := self.main()) != old:
+                    raise git.GitError(("update-ref", MAIN), 1, f"main is at {main}, not at {old}")
+                os.write(fd, f"{new}\n".encode())
+                os.fchmod(fd, 0o644)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            lock.rename(ref)
+        except BaseException:
+            lock.unlink(missing_ok=True)
+            raise
+        directory = os.open(ref.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def repack(self) -> bool:
         """Pack loose objects when there are many. Nothing is pruned: live clones may borrow any of it (HAZARDS 28)."""

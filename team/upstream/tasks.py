@@ -25,12 +25,14 @@ class Task:
     name: str
     title: str
     state: str
-    """``open`` or ``held``."""
+    """``open``, ``held`` or ``blocked``."""
     agent: str | None = None
     session: str | None = None
     since: float | None = None
     push: str = ""
     """What became of a push for it that has not landed."""
+    strikes: tuple[str, ...] = ()
+    """How sessions ended badly on it since it was last done or unblocked; from three on it is blocked."""
 
 
 class Tasks:
@@ -41,12 +43,14 @@ class Tasks:
         self._titles: dict[str, str] = {}
 
     def all(self) -> list[Task]:
-        """Held tasks, then open ones, each by name."""
+        """Held tasks, then those that nobody holds, each by name."""
         tickets = self._tickets()
         held = sorted(self._claims.all(), key=lambda claim: claim.task)
         taken = {claim.task for claim in held}
-        tasks = [_held(claim, tickets.get(claim.task, "")) for claim in held]
-        tasks += [Task(name, title, "open") for name, title in sorted(tickets.items()) if name not in taken]
+        tasks = [self._held(claim, tickets.get(claim.task, "")) for claim in held]
+        tasks += [self._free(name, title) for name, title in sorted(tickets.items()) if name not in taken]
+        blocked = [task for task in self._claims.blocked_tasks() if task not in taken and task not in tickets]
+        tasks += [self._free(task, "") for task in sorted(blocked)]
         return [replace(task, push=push) if (push := self._push(task.name)) else task for task in tasks]
 
     def _push(self, task: str) -> str:
@@ -55,6 +59,14 @@ class Tasks:
                 return f"push {push.number} {push.state} since {age(self._clock() - push.at)}"
         verdict = self._queue.last_of(task)
         return f"push {verdict.push.number} was refused: {verdict.reason}" if verdict else ""
+
+    def _held(self, claim: Claim, title: str) -> Task:
+        strikes = tuple(self._claims.strikes(claim.task))
+        return Task(claim.task, title, "held", claim.agent, claim.session, claim.since, strikes=strikes)
+
+    def _free(self, name: str, title: str) -> Task:
+        state = "open" if self._claims.blocked(name) is None else "blocked"
+        return Task(name, title, state, strikes=tuple(self._claims.strikes(name)))
 
     def _tickets(self) -> dict[str, str]:
         store = self._repository.store
@@ -85,7 +97,3 @@ def title(text: str) -> str:
     """The first line of a ticket that says something, without the marks of a heading."""
     lines = (one_line(line.strip().lstrip("#"), 120) for line in text.splitlines()[:50])
     return next((line for line in lines if line), "")
-
-
-def _held(claim: Claim, title: str) -> Task:
-    return Task(claim.task, title, "held", claim.agent, claim.session, claim.since)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,9 +15,10 @@ from team.ledger import Kind, Ledger, New
 from team.names import nearest_task_name, task_path, task_problem
 from team.places import Project
 from team.text import clean, one_line
-from team.upstream import create, wire
+from team.upstream import create, rescue_view, wire
 from team.upstream import gate as gates
 from team.upstream.admission import Admission
+from team.upstream.calls import Calls
 from team.upstream.check import Checker
 from team.upstream.claims import Claim
 from team.upstream.held import Held
@@ -30,6 +32,7 @@ from team.upstream.receive import Receiver
 from team.upstream.refusal import Refused
 from team.upstream.repository import Repository
 from team.upstream.rescue import Rescue
+from team.upstream.rescue_view import Saved
 from team.upstream.shelf import Shelf
 from team.upstream.tasks import Task, Tasks, title
 from team.upstream.turn import Turn
@@ -58,7 +61,7 @@ class Upstream:
         inspector = Inspector(self._repository, landing)
         turn = Turn(project.landing_lock)
         self._lander = Lander(
-            self._repository, project.incoming, ledger, turn, inspector, landing, clock
+            self._repository, project.incoming, ledger, turn, inspector, landing, protected, clock
         )  # fmt: skip
         self._rescue = Rescue(project.rescue, project.incoming, self._repository, inspector)
         self._inspector, self._gate = inspector, gate
@@ -68,6 +71,7 @@ class Upstream:
         self._receiver = Receiver(self._lander, self._admission, inspector, self._rescue, ledger, landing)
         self._claims = self._lander.claims
         self._tasks = Tasks(self._repository, self._claims, self._queue, clock)
+        self._calls = Calls(self._receiver.group, self._tasks, landing.claims, clock)
 
     @staticmethod
     def create(project: Project, source: Path, branch_commit: str) -> None:
@@ -145,6 +149,42 @@ class Upstream:
         if kept is not None and tasks and not self._queue.of_session(session):
             self._lander.free(tasks, kept[1], agent=kept[0], session=session)
 
+    def claim(self, pusher: Pusher, asked: Mapping[str, str]) -> str:
+        """``team claim`` in a session: ``task``, and ``scope``, ``note``, ``force`` where given.
+
+        Returns what the session is told. Raises :class:`TeamError` for a bad name, :class:`Refused` by the rules.
+        """
+        said = self._answer(self._calls.claim, pusher, asked)
+        self._queue.sync()
+        news: list[str] = []
+        self._admission.tell(news.append, pusher, (asked.get("task", ""),))
+        return "\n".join([said.rstrip("\n"), *news]) + "\n" if news else said
+
+    def give_back(self, pusher: Pusher, asked: Mapping[str, str]) -> str:
+        """``team release`` in a session: ``task`` (needed where it holds several), ``done``, ``reason``.
+
+        Returns what the session is told. Raises :class:`TeamError` and :class:`Refused`.
+        """
+        return self._answer(self._calls.release, pusher, asked)
+
+    def _answer(
+        self, call: Callable[[Pusher, Mapping[str, str]], str], pusher: Pusher, asked: Mapping[str, str]
+    ) -> str:
+        """Refusals at the door are recorded as those of pushes are."""
+        try:
+            return call(pusher, asked)
+        except Refused as e:
+            task, what = one_line(asked.get("task", ""), 100), {"reason": e.reason, "rule": e.rule}
+            self._ledger.append(
+                Kind.PUSH_REFUSED, agent=pusher.name, session=pusher.session, ref=f"task {task}", **what
+            )
+            raise
+
+    def overview(self, session: str) -> str:
+        """``team tasks`` in a session."""
+        self._claims.sync()
+        return self._calls.tasks(session)
+
     def holder(self, task: str) -> Claim | None:
         """The live claim on ``task``, or None."""
         self._claims.sync()
@@ -184,6 +224,44 @@ class Upstream:
             raise TeamError(f"there is a task {name!r} already; choose another name")
         self._ledger.append(Kind.TASK_ADDED, agent=person.name, task=name, title=title(text))
         return landed.commit
+
+    def unblock(self, task: str) -> int:
+        """Forget the strikes of ``task``; returns how many there were. Raises :class:`TeamError` for none."""
+        self._claims.sync()
+        strikes = self._claims.strikes(task)
+        if not strikes:
+            blocked = ", ".join(sorted(self._claims.blocked_tasks())) or "none is"
+            raise TeamError(f"no session failed on {one_line(task, 100)!r}; blocked: {blocked}")
+        self._ledger.append(Kind.TASK_UNBLOCKED, task=task)
+        return len(strikes)
+
+    def rescues(self) -> list[Saved]:
+        """What sessions left behind, oldest first, with the tasks that they held."""
+        self._claims.sync()
+        return [replace(one, tasks=self._claims.had(one.session)) for one in rescue_view.saved(self.project.rescue)]
+
+    def rescue_text(self, session: str, *, patch: bool = False) -> str:
+        """Commits and files (with ``patch``, the changes) that ``session`` left behind. Raises :class:`TeamError`."""
+        one = rescue_view.find(self.project.rescue, session)
+        text = rescue_view.show(self.project.rescue, self.project.upstream, one.commit, patch=patch)
+        return f"{text}\ngit fetch {self.project.rescue} refs/rescue/{one.agent}/{one.session}"
+
+    def rescue_drop(self, session: str) -> Saved:
+        """Forget what ``session`` left behind. Raises :class:`TeamError`."""
+        one = rescue_view.find(self.project.rescue, session)
+        rescue_view.drop(self.project.rescue, one)
+        self._ledger.append(Kind.RESCUE_DROPPED, agent=one.agent, session=one.session, commit=one.commit)
+        return one
+
+    def rescue_summary(self, commit: str) -> str:
+        """On one line, what main lacks of the saved ``commit``."""
+        return rescue_view.summary(self.project.rescue, self.project.upstream, commit)
+
+    def left_behind(self) -> list[str]:
+        """Of every task that nobody holds and on which work was left behind, that in words."""
+        self._claims.sync()
+        free = [task for task in self._claims.rescued() if self._claims.holder(task) is None]
+        return [line for task in free for line in self._claims.left_behind(task)]
 
     def land_commit(self, pusher: Pusher, commit: str, source: Path) -> Landed | None:
         """Land a commit of the person's own repository ``source``; None where main has it.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from team.ledger import Kind
+from team.upstream import group
 from team.upstream.quarantine import Quarantine
 from team.upstream.repository import Repository
 from tests.upstream.conftest import Site
@@ -45,7 +46,7 @@ def receive_like_a_process(site: Site) -> None:
         upstream._receiver.land(pusher, quarantine, head, lambda text: None)
 
 
-@pytest.mark.parametrize(("where", "name", "after"), [(Quarantine, "migrate", False), (Repository, "move_main", False)])
+@pytest.mark.parametrize(("where", "name", "after"), [(group, "publish", False), (Repository, "move_main", False)])
 def test_before_main_moved_the_landing_is_dropped_and_may_come_again(
     site: Site, monkeypatch: pytest.MonkeyPatch, where: object, name: str, after: bool
 ) -> None:

@@ -1,0 +1,15 @@
+"""``team unblock``: let sessions try a task again."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("unblock")
+@click.argument("task")
+def command(task: str) -> None:
+    """Forget the failures on TASK, so that agents may claim it again."""
+    from team.cli.rescue import _upstream
+
+    count = _upstream().unblock(task)
+    click.echo(f"{task} may be claimed again; {count} failed session{'s' if count != 1 else ''} forgotten")
