@@ -14,7 +14,7 @@ from typing import Protocol
 from team.config import Gate
 from team.errors import TeamError
 from team.places import Project
-from team.runtimes import Limits, Runtime, Spec
+from team.runtimes import EngineLost, Gone, Limits, Runtime, Spec
 from team.text import clean, one_line
 
 EXIT_SETUP, EXIT_CHECKOUT = 90, 91
@@ -135,8 +135,13 @@ class ContainerChecker:
             return exit.code, "ran out of memory ([session] memory)" if exit.out_of_memory else ""
         finally:
             output.close()
+            # Not waited for, but by the end of this process: a verdict need not wait for the engine to clean up.
+            threading.Thread(target=self._remove, args=(container, spec.workspace), name="gate clean-up").start()
+
+    def _remove(self, container: str, volume: str) -> None:
+        with suppress(TeamError, EngineLost, Gone):  # the next supervisor removes what is left
             self.runtime.remove(container)
-            self.runtime.remove_volume(spec.workspace)
+            self.runtime.remove_volume(volume)
 
     def _follow(self, container: str, output: _Output) -> None:
         with suppress(Exception):  # what is lost of the output says nothing about the check

@@ -47,6 +47,9 @@ def test_a_check_sees_the_merged_commit_and_no_way_out(site: Site, agent_image: 
         one.lands()
         one.commit("bad", src__bad_DOT_txt="this is BAD\n")
         assert "src/bad.txt:1:this is BAD" in one.refused()
+    for thread in threading.enumerate():
+        if thread.name == "gate clean-up":
+            thread.join(30)
     left = engine.containers(all=True, filters={"label": f"team.project={site.project.id}"})
     volumes = engine.volumes(filters={"label": f"team.project={site.project.id}"})["Volumes"]
     assert not left and not volumes
