@@ -228,8 +228,9 @@ def _directory() -> Iterator[Path]:
 
 async def _serve(base: Path, agents: int) -> None:
     """The doors, as a supervisor serves them."""
+    from aiohttp import web
+
     from team.door import Door, Tenant
-    from team.gateway.forward import Call, Forwarder
     from team.upstream.upstream import Upstream
 
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(16 + 2 * max(agents, 16)))
@@ -238,25 +239,24 @@ async def _serve(base: Path, agents: int) -> None:
     upstream = Upstream(project, Ledger(project.ledger), Landing(claims=1_000_000))
     upstream.settle()
 
-    async def on_call(tenant: Tenant, call: Call, seconds: float) -> None:
-        """No model is called here."""
+    async def no_model(request: web.Request) -> web.Response:
+        return web.Response(status=404)
 
-    async with Forwarder("", None) as forwarder:
-        opened = []
-        for n in range(agents):
-            name = f"agent-{n + 1:02d}"
-            tenant = Tenant(name, agent_email(name), "worker", f"{name}.1", "token")
-            directory = base / "d" / str(n)
-            directory.mkdir(parents=True)
-            door = Door(tenant, upstream, forwarder, on_call, on_error=lambda text: print(text, file=sys.stderr))
-            await door.open(directory)
-            opened.append(door)
-        ended = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-        print("ready", flush=True)
-        await ended.wait()
-        for door in opened:
-            await door.close()
+    opened = []
+    for n in range(agents):
+        name = f"agent-{n + 1:02d}"
+        tenant = Tenant(name, agent_email(name), "worker", f"{name}.1", "token")
+        directory = base / "d" / str(n)
+        directory.mkdir(parents=True)
+        door = Door(tenant, upstream, no_model, on_error=lambda text: print(text, file=sys.stderr))
+        await door.open(directory)
+        opened.append(door)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    print("ready", flush=True)
+    await ended.wait()
+    for door in opened:
+        await door.close()
     upstream.close()
 
 

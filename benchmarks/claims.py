@@ -36,11 +36,11 @@ def measure(agents: int, seconds: float) -> dict[str, float]:
 
     note("naive", naive("naive_claims.sh", agents, seconds))
     note("free", free("push_claims.sh", agents, seconds))
-    note("git", doors(git, agents, seconds))
     note("git_64", doors(git, MANY, seconds))
+    note("git", doors(git, agents, seconds))
     note("git_large", doors(git, agents, seconds, commits=LARGE_COMMITS, files=LARGE_FILES))
-    note("helper", doors(helper, agents, seconds))
     note("helper_64", doors(helper, MANY, seconds))
+    note("helper", doors(helper, agents, seconds))
     note("helper_large", doors(helper, agents, seconds, commits=LARGE_COMMITS, files=LARGE_FILES))
     note("naive_64", naive("naive_claims.sh", MANY, 2 * seconds))
     rate = {name: count.rate for name, count in runs.items()}

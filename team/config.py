@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -191,6 +191,84 @@ class Command(_Table):
     """What runs in the container for each session; the prompt is on its standard input."""
 
 
+Dollars = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class Limit(_Table):
+    """How much may be spent; what is not set has no limit."""
+
+    usd: Dollars | None = None
+    """At list price."""
+    tokens: int | None = Field(default=None, ge=0)
+    """Input, output, cache writes and cache reads together."""
+
+    def lower(self, other: Limit) -> Limit:
+        """The smaller of both, field by field."""
+        return Limit(usd=_lower(self.usd, other.usd), tokens=_lower(self.tokens, other.tokens))
+
+
+class Budget(Limit):
+    """``[budget]``: what the team may spend on models in all, since the project's first ``team up``."""
+
+    day: Limit = Limit()
+    """Of each day, by the clock of this machine."""
+    agent: Limit = Limit()
+    """Of each agent."""
+    session: Limit = Limit()
+    """Of each session."""
+    roles: dict[str, Limit] = {}
+    """Of all agents of a role."""
+
+    def lower(self, other: Limit) -> Budget:
+        """The smaller of both, field by field; a plain limit bounds the team."""
+        team = super().lower(other)
+        if not isinstance(other, Budget):
+            return self.model_copy(update={"usd": team.usd, "tokens": team.tokens})
+        names = sorted({*self.roles, *other.roles})
+        return Budget(
+            usd=team.usd,
+            tokens=team.tokens,
+            day=self.day.lower(other.day),
+            agent=self.agent.lower(other.agent),
+            session=self.session.lower(other.session),
+            roles={n: self.roles.get(n, Limit()).lower(other.roles.get(n, Limit())) for n in names},
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Whether it bounds nothing."""
+        return all(v is None for limit in self.limits() for v in (limit.usd, limit.tokens))
+
+    @property
+    def in_dollars(self) -> bool:
+        """Whether any limit is in dollars, so that a model needs a price."""
+        return any(limit.usd is not None for limit in self.limits())
+
+    def limits(self) -> tuple[Limit, ...]:
+        """Every limit in it."""
+        return (self, self.day, self.agent, self.session, *self.roles.values())
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _lower(a: _Number | None, b: _Number | None) -> _Number | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+class Breaker(_Table):
+    """``[breaker]``: when a session goes round in circles. Seen from its model calls, whatever the client."""
+
+    repeats: int = Field(default=3, ge=2)
+    """The same tool call with the same input so many times running: a warning in the log."""
+    most: int = Field(default=5, ge=2)
+    """So many times running: the session ends as failed."""
+    turns: int | None = Field(default=None, ge=1)
+    """Model calls of one session."""
+    polling: tuple[str, ...] = ("*sleep*", "*git push*", "*git pull*", "*git fetch*", "*team tasks*", "*TaskOutput*")
+    """Calls (globs on tool name and input) that may repeat: they wait for something."""
+
+
 class Settings(_Table):
     """All of ``team.toml``."""
 
@@ -200,6 +278,8 @@ class Settings(_Table):
     """Seats on top of the workers, each ``name`` or ``name:count``."""
     client: str = "claude-code"
     model: str | None = None
+    models: dict[str, str] = {}
+    """The model of a role; its requests for another one are changed to it."""
     protected: tuple[str, ...] = ()
     """More paths (globs) that no agent may change, on top of the default list."""
     session: Session = Session()
@@ -210,6 +290,49 @@ class Settings(_Table):
     network: Network = Network()
     logs: Logs = Logs()
     command: Command = Command()
+    budget: Budget = Budget()
+    breaker: Breaker = Breaker()
+
+
+class Price(_Table):
+    """What a model costs: US dollars per million tokens."""
+
+    input: Dollars
+    output: Dollars
+    cache_write: Dollars | None = None
+    """Kept 5 minutes; as ``input`` where not given."""
+    cache_write_1h: Dollars | None = None
+    """Kept an hour; as ``cache_write`` where not given."""
+    cache_read: Dollars | None = None
+    """As ``input`` where not given."""
+    long_above: int | None = Field(default=None, ge=1)
+    """Input tokens of one request above which the whole request costs more."""
+    long_input: float = Field(default=1.0, ge=1)
+    """How many times more, for everything that is input."""
+    long_output: float = Field(default=1.0, ge=1)
+    max_output: int = Field(default=128_000, ge=1)
+    """Tokens of the longest answer, where a request does not bound it."""
+    context: int = Field(default=1_000_000, ge=1)
+    """Tokens that fit into one request."""
+
+
+class Provider(_Table):
+    """``[gateway.providers.NAME]``: one more place with models."""
+
+    api: Literal["anthropic", "openai"]
+    base_url: str = Field(pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$")
+    key_env: str = Field(default="", pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,80})?$")
+    """Name of the environment variable that holds the key."""
+    key_file: str = ""
+    """File that holds the key."""
+    key_command: tuple[str, ...] = ()
+    """Command that prints the key, for vaults; run again when the key is refused."""
+    bearer: bool = False
+    """The key is sent as ``Authorization: Bearer`` (always so for ``openai``)."""
+    models: tuple[str, ...] = ("*",)
+    """Which models (globs) are asked for here; the first provider that fits is taken."""
+    billed: bool = True
+    """Whether its tokens are paid for one by one; else costs are shown as list price."""
 
 
 class Gateway(_Table):
@@ -220,12 +343,33 @@ class Gateway(_Table):
     """Name of the environment variable that holds the key."""
     token_env: str = "ANTHROPIC_AUTH_TOKEN"
     """Name of the environment variable that holds a bearer token, used where no key is set."""
+    key_file: str = ""
+    """File that holds the key, used where neither variable is set."""
+    key_command: tuple[str, ...] = ()
+    """Command that prints the key, for vaults, used where none of the others is set."""
+    providers: dict[str, Provider] = {}
+    prices: dict[str, Price] = {}
+    """Prices of models that are not in the table that comes with team, or that differ from it."""
+    allow_fields: tuple[str, ...] = ()
+    """Body fields that are let through beside the known ones."""
+    allow_tools: tuple[str, ...] = ()
+    """Tool types (globs) that are let through beside those that run in the container."""
+    allow_sources: tuple[str, ...] = ()
+    """Sources of images and documents that are let through: ``url``, ``file``."""
+    allow_betas: tuple[str, ...] = ()
+    """Beta headers (globs) that are let through beside the known ones."""
+    patience: Span = 240.0
+    """How long a request waits for a pause or for room in the budget; below the time-out of every client."""
+    longest_pause: Span = 15 * 60.0
+    """When the provider asks for a longer pause, sessions end as rate_limited, and new ones start after it."""
 
 
 class UserSettings(_Table):
     """All of ``~/.config/team/config.toml``."""
 
     gateway: Gateway = Gateway()
+    budget: Budget = Budget()
+    """The upper bound: where team.toml or a flag says more, this counts."""
     network: Network = Network(open=True)
     """The most that any project's ``[network]`` may ask for; without one here, no bound."""
 

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -191,8 +191,12 @@ def _unknown_key(model: type[BaseModel], loc: tuple[str, ...]) -> str:
 
 def _fields(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     """The keys that are known in the table ``path`` of ``model``."""
-    for part in path:
-        inner = model.model_fields[part].annotation
+    steps = iter(path)
+    for part in steps:
+        inner: Any = model.model_fields[part].annotation
+        if get_origin(inner) is dict:  # tables by a name of the person's own
+            next(steps, None)
+            inner = get_args(inner)[1]
         assert isinstance(inner, type) and issubclass(inner, BaseModel)
         model = inner
     yield from model.model_fields

@@ -14,11 +14,11 @@ from team.runtimes import PROXY_PORT, Spec, volume_names
 def spec_for(project: Project, plan: Plan, client: Client, seat: Seat, session: str, token: str, url: str) -> Spec:
     """The container of ``session``, complete."""
     env = _common_env(seat, session, token, url)
-    env |= client.env(url, token)
+    env |= client.env(url, token, plan.model_of(seat.role))
     env["TEAM_SETUP"] = plan.settings.session.setup
     hosts = reachable(plan)
     if hosts:
-        env |= _proxy_env(f"http://127.0.0.1:{PROXY_PORT}")
+        env |= proxy_env(f"http://127.0.0.1:{PROXY_PORT}")
     if plan.settings.test.command:
         env["TEAM_TEST"] = plan.settings.test.command
     return Spec(
@@ -26,7 +26,7 @@ def spec_for(project: Project, plan: Plan, client: Client, seat: Seat, session: 
         project=project.id,
         session=session,
         image=plan.image,
-        argv=tuple(client.argv(plan.model)),
+        argv=tuple(client.argv(plan.model_of(seat.role), url)),
         env=env,
         upstream=project.upstream,
         door=project.door(session),
@@ -87,7 +87,7 @@ def _common_env(seat: Seat, session: str, token: str, url: str) -> dict[str, str
     }
 
 
-def _proxy_env(url: str) -> dict[str, str]:
+def proxy_env(url: str) -> dict[str, str]:
     """What makes pip, npm, cargo, go, apt, curl and git use the proxy; some read the one case, some the other."""
     env = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url, "NO_PROXY": "127.0.0.1,localhost"}
     return {"TEAM_PROXY": url} | env | {name.lower(): value for name, value in env.items()}

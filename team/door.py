@@ -22,7 +22,7 @@ import aiohttp
 from aiohttp import web
 
 from team.errors import TeamError
-from team.gateway.forward import Call, Forwarder, failure
+from team.gateway.answers import failure
 from team.upstream.pusher import Pusher
 from team.upstream.refusal import Refused
 from team.upstream.upstream import Upstream
@@ -96,7 +96,8 @@ class Tenant:
         )
 
 
-OnCall = Callable[[Tenant, Call, float], Awaitable[None]]
+Model = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""Answers a model call of the session."""
 OnError = Callable[[str], None]
 
 
@@ -107,14 +108,13 @@ class Door:
         self,
         tenant: Tenant,
         upstream: Upstream,
-        forwarder: Forwarder,
-        on_call: OnCall,
+        model: Model,
         bounds: Bounds | None = None,
         on_error: OnError | None = None,
     ) -> None:
         """``on_error`` is told what went wrong in the door itself."""
         self.tenant = tenant
-        self._upstream, self._forwarder, self._on_call, self._on_error = upstream, forwarder, on_call, on_error
+        self._upstream, self._answer, self._on_error = upstream, model, on_error
         self._bounds = bounds or Bounds()
         self._pushes = asyncio.Semaphore(self._bounds.pushes)
         self._tokens, self._refilled = self._bounds.burst, time.monotonic()
@@ -258,11 +258,7 @@ class Door:
             return failure(403, "permission_error", "this session is ending")
         if not self._knows_token(request):
             return failure(401, "authentication_error", "this is not the token of this session")
-        call, began = Call(request.path), time.monotonic()
-        try:
-            return await self._forwarder.forward(request, call)
-        finally:
-            await self._on_call(self.tenant, call, time.monotonic() - began)
+        return await self._answer(request)
 
     # -- git --------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ from team.text import one_line
 
 T = TypeVar("T")
 
+PAUSE_FIRST, PAUSE_MOST = 0.5, 10.0
+"""Seconds between two tries to reach an engine that does not answer: doubling from the first to the most."""
+
 
 class Engine:
     """Blocking calls to a runtime. While the engine does not answer, nothing is concluded from it: the call is made
@@ -26,14 +29,14 @@ class Engine:
         """When it answered again after it had been lost (monotonic seconds)."""
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
-        pause = 0.5
+        pause = PAUSE_FIRST
         while True:
             try:
                 result = await asyncio.to_thread(function, *args)
             except EngineLost as error:
                 self._lost(error)
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, 10)
+                pause = min(pause * 2, PAUSE_MOST)
             else:
                 self._found()
                 return result

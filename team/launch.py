@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import click
+
 from team import __version__, git
-from team.config import Settings, UserSettings
+from team.config import Budget, Limit, Settings, UserSettings
+from team.containers import reachable
 from team.errors import TeamError
-from team.gateway.forward import is_loopback
+from team.gateway.hosts import within
+from team.gateway.providers import is_loopback
 from team.ledger import Event, Kind, Ledger
 from team.names import agent_email
 from team.places import Project, state_home
@@ -37,6 +41,8 @@ class Wishes:
     seconds: float | None = None
     until_idle: bool = False
     runtime: str = "docker"
+    budget: float | None = None
+    """US dollars for the team, in all."""
     yes: bool = False
 
     def flags(self) -> list[str]:
@@ -49,6 +55,7 @@ class Wishes:
             ("--sessions", self.sessions),
             ("--for", self.seconds),
             ("--runtime", self.runtime),
+            ("--budget", self.budget),
         ):
             if value is not None:
                 words.append(f"{flag}={value}")
@@ -77,9 +84,10 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
     """
     from team import images, prompt
     from team.clients import client
-    from team.gateway.keys import find_key
+    from team.gateway.keys import first_source
     from team.runtimes import RUNTIMES
 
+    within(settings.network, user.network)
     name = wishes.client or ("command" if wishes.argv else settings.client)
     if wishes.argv and name != "command":
         raise TeamError(f"a command after -- is for --client command, not {name}; leave one of the two out")
@@ -94,6 +102,7 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
     chairs = seats(wishes.agents or settings.agents, wishes.roles or settings.roles, prompt.roles(root))
     if len(chairs) > MOST_SEATS:
         raise TeamError(f"{len(chairs)} seats are too many for one machine; at most {MOST_SEATS}")
+    model_url, source = first_source(user, chosen.api) if chosen.needs_model else ("", None)
     return Plan(
         seats=chairs,
         settings=settings,
@@ -103,14 +112,24 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
         image="" if wishes.runtime == "process" else images.plan(chosen.image, settings.image, root)[-1].tag,
         model=wishes.model or settings.model,
         client_argv=tuple(argv),
-        model_url=user.gateway.base_url if chosen.needs_model else "",
-        key=find_key(user, environ) if chosen.needs_model else None,
+        model_url=model_url,
+        key=source.find(environ) if source else None,
+        user=user,
+        spending=_budget(settings, user, wishes),
         sessions=wishes.sessions,
         seconds=wishes.seconds,
         until_idle=wishes.until_idle,
         uid=os.getuid() or 1000,
         gid=os.getgid() or 1000,
     )
+
+
+def _budget(settings: Settings, user: UserSettings, wishes: Wishes) -> Budget:
+    """What the team may spend: the flag goes before team.toml, and the person's own configuration bounds both."""
+    asked = settings.budget
+    if wishes.budget is not None:
+        asked = asked.model_copy(update={"usd": wishes.budget})
+    return asked.lower(user.budget)
 
 
 def costs_money(plan: Plan) -> bool:
@@ -124,14 +143,23 @@ def check_money(plan: Plan, user: UserSettings, *, agreed: bool) -> None:
         return
     if plan.key is None:
         raise TeamError(
-            f"{plan.client} needs a key: set {user.gateway.key_env} (or {user.gateway.token_env}) in the environment; "
-            "it stays on this host. `team rehearse` needs none"
+            f"{plan.client} needs a key: {_how_to_give_a_key(plan, user)}; it stays on this host. "
+            "`team rehearse` needs none"
         )
-    if not agreed:
+    if plan.budget.empty and not agreed:
         raise TeamError(
-            f"there is no budget yet: {plural(len(plan.seats), 'seat')} would spend at {_host(plan.model_url)} without "
-            "limit; to go on all the same: `team up --yes` (--sessions and --for bound it)"
+            f"there is no budget: {plural(len(plan.seats), 'seat')} would spend at {_host(plan.model_url)} without "
+            "limit; set one: `team up --budget 20` (US dollars), or [budget] in team.toml; or go on without: --yes"
         )
+
+
+def _how_to_give_a_key(plan: Plan, user: UserSettings) -> str:
+    from team.clients import client
+    from team.gateway.keys import first_source
+
+    source = first_source(user, client(plan.client, plan.client_argv).api)[1]
+    names = " or ".join(name for name in (source.env, source.bearer_env) if name)
+    return f"set {names} in the environment" if names else "see [gateway.providers] in your config.toml"
 
 
 def with_image(plan: Plan, say: Callable[[str], None], *, rebuild: bool = False) -> Plan:
@@ -190,6 +218,8 @@ def opening(project: Project, plan: Plan) -> list[str]:
         f"runtime  {where}",
         f"as       uid {plan.uid if plan.image else os.getuid()}, {names} <{agent_email(first.name)}>",
         f"limits   {_limits(plan)}",
+        *([f"budget   {_budget_words(plan)}"] if plan.model_url else []),
+        *_network(plan),
         f"ends     {_ends(plan)}",
     ]
 
@@ -201,6 +231,22 @@ def _client(plan: Plan) -> str:
     return f"{plan.client}, {model}" + (f" at {_host(plan.model_url)}" if plan.model_url else "")
 
 
+def _budget_words(plan: Plan) -> str:
+    if plan.budget.empty:
+        return "none: --budget USD, or [budget] in team.toml, bounds what the team may spend"
+    budget = plan.budget
+    named = [("the team", budget), ("a day", budget.day), ("an agent", budget.agent), ("a session", budget.session)]
+    named += [(f"role {one_line(name, 40)}", limit) for name, limit in budget.roles.items()]
+    return "; ".join(f"{_limit(limit)} for {name}" for name, limit in named if _limit(limit)) + ", at list price"
+
+
+def _limit(limit: Limit) -> str:
+    """``limit`` for people, empty where it bounds nothing."""
+    dollars = "" if limit.usd is None else f"${limit.usd:g}"
+    tokens = "" if limit.tokens is None else f"{limit.tokens:,} tokens"
+    return " and ".join(word for word in (dollars, tokens) if word)
+
+
 def _limits(plan: Plan) -> str:
     if plan.runtime == "process":
         return f"a session at most {span(plan.settings.session.max_time)}; no other limit outside a container"
@@ -208,8 +254,20 @@ def _limits(plan: Plan) -> str:
     cpus = f", {limits.cpus:g} CPUs" if limits.cpus else ""
     return (
         f"a session: memory {_size(limits.memory)}{cpus}, {limits.pids} processes, disk {_size(limits.disk)}, "
-        f"no network, at most {span(plan.settings.session.max_time)}"
+        f"{'' if reachable(plan) else 'no network, '}at most {span(plan.settings.session.max_time)}"
     )
+
+
+def _network(plan: Plan) -> list[str]:
+    """What sessions reach, where it is more than nothing; that they reach everything is shown in red."""
+    network = plan.settings.network
+    if not reachable(plan):
+        return []
+    named = f"{plural(len(network.allow), 'host')}: {', '.join(network.allow)}" if network.allow else ""
+    if not network.open:
+        return [f"network  {named}"]
+    words = "network  OPEN: agents reach every public host (network.open in team.toml)"
+    return [click.style(words + (f", and {named}" if named else ""), fg="red", bold=True)]
 
 
 def _ends(plan: Plan) -> str:

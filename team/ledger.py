@@ -53,7 +53,15 @@ class Kind(StrEnum):
     RESCUE_SAVED = "rescue.saved"  # (ref, commit, summary)
     RESCUE_EMPTY = "rescue.empty"  # nothing was left behind
     RESCUE_FAILED = "rescue.failed"  # (reason)
-    MODEL_CALL = "model.call"  # (path, model, status, seconds, bytes)
+    MODEL_RESERVED = "model.reserved"  # (call, role, day, provider, path, model, input, output, cost) then forwarded
+    # Settles a reservation. Tokens as the provider told them; cost in USD at list price; booked is what counts
+    # against the budget, more than cost where the answer broke off (unknown).
+    # (call, role, day, provider, path, model, input, output, cache_write, cache_read, reasoning, cost, booked, billed,
+    #  status, seconds, first_byte, reserved, unknown, error)
+    MODEL_CALL = "model.call"
+    MODEL_REFUSED = "model.refused"  # (role, path, model, status, rule, reason) not forwarded
+    MODEL_PAUSED = "model.paused"  # (provider, seconds, until, reason) the whole fleet waits
+    BUDGET_SET = "budget.set"  # (usd) a person raised or lowered the team's budget
     EGRESS = "egress"  # (host, port, refused, connections, sent, received, seconds) since the last such event
     TASK_ADDED = "task.added"  # (title)
     TASK_UNBLOCKED = "task.unblocked"  # its strikes are forgotten
@@ -128,28 +136,33 @@ class Ledger:
 
     def append_all(self, events: Iterable[New]) -> int:
         """Append several events in one transaction: all or none. Returns the id of the last one (0 for none)."""
-        at = self._clock()
-        last = 0
         with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
+            return self._append(events)
+
+    def append_quickly(self, events: Iterable[New]) -> int:
+        """As :meth:`append_all`, without waiting for the disk. The events outlive this process; a power cut may take
+        them, until something else is appended."""
+        with self._lock:
+            self._db.execute("PRAGMA synchronous=NORMAL")
             try:
-                for e in events:
-                    row = (
-                        at,
-                        e.kind.value,
-                        e.agent,
-                        e.session,
-                        e.task,
-                        json.dumps(e.data, ensure_ascii=False),
-                    )
-                    cursor = self._db.execute(
-                        "INSERT INTO events (at, kind, agent, session, task, data) VALUES (?,?,?,?,?,?)", row
-                    )
-                    last = cursor.lastrowid or 0
-                self._db.execute("COMMIT")
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
+                return self._append(events)
+            finally:
+                self._db.execute("PRAGMA synchronous=FULL")
+
+    def _append(self, events: Iterable[New]) -> int:
+        at, last = self._clock(), 0
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for e in events:
+                row = (at, e.kind.value, e.agent, e.session, e.task, json.dumps(e.data, ensure_ascii=False))
+                cursor = self._db.execute(
+                    "INSERT INTO events (at, kind, agent, session, task, data) VALUES (?,?,?,?,?,?)", row
+                )
+                last = cursor.lastrowid or 0
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
         return last
 
     def events(

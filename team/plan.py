@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from team.config import Settings
+from team.config import Budget, Settings, UserSettings
 from team.errors import TeamError
 from team.names import seat_name
 from team.runtimes import Limits
@@ -46,6 +46,10 @@ class Plan:
     model_url: str = ""
     """Base URL of the provider (or of the scripted model); empty for clients that need none."""
     key: Key | None = None
+    user: UserSettings | None = field(default=None, repr=False)
+    """The person's own configuration; None in rehearsals, which ask ``model_url`` alone."""
+    spending: Budget | None = None
+    """What the team may spend, where that is not what ``settings`` say."""
     sessions: int | None = None
     """Sessions per seat; None for no end."""
     seconds: float | None = None
@@ -54,6 +58,15 @@ class Plan:
     """Stop when every seat waits for main to move."""
     uid: int = 1000
     gid: int = 1000
+
+    @property
+    def budget(self) -> Budget:
+        """What the team may spend."""
+        return self.settings.budget if self.spending is None else self.spending
+
+    def model_of(self, role: str) -> str | None:
+        """The model of ``role``; None where the client chooses."""
+        return self.settings.models.get(role) or self.model
 
     @property
     def limits(self) -> Limits:

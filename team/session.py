@@ -11,19 +11,23 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from aiohttp import web
 
 from team import git, prompt
 from team.clients import Client, Outcome, Reader
-from team.containers import rescue_spec, spec_for
+from team.containers import reachable, rescue_spec, spec_for
 from team.door import Door, Rights, Tenant
 from team.engine import Engine, T
 from team.errors import TeamError
-from team.gateway.forward import Call, Forwarder
-from team.ledger import Kind, Ledger
+from team.gateway.egress import Egress, Visit
+from team.gateway.gateway import Caller, Gateway
+from team.gateway.hosts import Rules
+from team.ledger import Kind, Ledger, New
 from team.logs import AgentLog
 from team.names import agent_email
 from team.places import Project
@@ -36,6 +40,8 @@ from team.upstream.upstream import Upstream
 TICK_SECONDS = 1.0
 """How often a session's bounds are looked at."""
 RESCUE_SECONDS = 180
+OVERLAP_SECONDS = 0.05
+"""How much output is read again when the engine comes back: better a line twice than a result never."""
 STOP_SECONDS = 10
 """Between SIGTERM and SIGKILL."""
 EXIT_SETUP, EXIT_CLONE, EXIT_NOTHING_LEFT = 90, 91, 3
@@ -52,10 +58,12 @@ class Team:
     upstream: Upstream
     runtime: Runtime
     client: Client
-    forwarder: Forwarder
+    gateway: Gateway
     engine: Engine
     prompts: Prompts | None
     """None for a run without seats."""
+    stop: Callable[[str], None] = lambda reason: None
+    """Stops all of it, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +117,19 @@ class Session:
         self._version = ""
         self._token = token or secrets.token_urlsafe(32)
         self.tenant = Tenant(seat.name, agent_email(seat.name), seat.role, self.id, self._token)
-        self.door = Door(
-            self.tenant, team.upstream, team.forwarder, self._on_call, on_error=lambda text: self.log.error(text)
+        self.task: str | None = None
+        """What it holds, as far as the supervisor has heard."""
+        self._caller = Caller(
+            seat.name,
+            seat.role,
+            self.id,
+            task=lambda: self.task,
+            end=self.stop,
+            stop_team=team.stop,
+            say=lambda text: self.log.error(text),
         )
+        self.door = Door(self.tenant, team.upstream, self._ask_model, on_error=lambda text: self.log.error(text))
+        self._egress: Egress | None = None
 
     # -- from outside -----------------------------------------------------------------------------------------
 
@@ -137,7 +155,7 @@ class Session:
             n=self.n,
             role=self.seat.role,
             client=self.team.client.name,
-            model=self.team.plan.model,
+            model=self.team.plan.model_of(self.seat.role),
             image=self.team.plan.image,
             base=self.base,
             log=str(self.log.path),
@@ -165,6 +183,7 @@ class Session:
             self._sight.ready = self._sight.first = time.monotonic()
             self.tenant.ready.set()
         await self._open_door()
+        await self._open_network()
         self._record(Kind.SESSION_ADOPTED)
         return await self._watch(since=self.log.written_at())
 
@@ -239,13 +258,14 @@ class Session:
 
     def _open_log(self) -> None:
         plan = self.team.plan
-        known = [self._token] + ([plan.key.value] if plan.key else [])
+        known = [self._token, *([plan.key.value] if plan.key else []), *self.team.gateway.secrets()]
         self.log = AgentLog(
             self.team.project.logs / self.seat.name, self.base, self.n, plan.settings.logs, known, time.time
         )
 
     async def _open(self) -> Spec:
         await self._open_door()
+        await self._open_network()
         team = self.team
         return spec_for(team.project, team.plan, team.client, self.seat, self.id, self._token, self._url)
 
@@ -255,6 +275,12 @@ class Session:
             self._url = await self.door.open_tcp()
         else:
             await self.door.open(self._directory)
+
+    async def _open_network(self) -> None:
+        if reachable(self.team.plan):
+            rules = Rules.of(self.team.plan.settings.network)
+            self._egress = Egress(rules, self._on_egress, lambda: self.tenant.rights is Rights.ALL)
+            await self._egress.open(self._directory)
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -350,7 +376,7 @@ class Session:
         def read() -> None:
             while True:
                 try:
-                    self.team.runtime.follow(container, hand_over, since=heard)
+                    self.team.runtime.follow(container, hand_over, since=max(heard - OVERLAP_SECONDS, 0))
                     return
                 except Gone:
                     return
@@ -381,27 +407,27 @@ class Session:
         if seen.version and not self._version:
             self._version = one_line(seen.version, 40)
             self._record(Kind.SESSION_VERSION, version=self._version)
-        if seen.result:
-            self._sight.result = now
+        if seen.result or seen.goes_on:
+            self._sight.result = now if seen.result else None
 
-    async def _on_call(self, tenant: Tenant, call: Call, seconds: float) -> None:
-        if call.status >= 400:
-            self.log.error(f"model call answered {call.status}")
-        await asyncio.to_thread(
-            self._record,
-            Kind.MODEL_CALL,
-            path=call.path,
-            model=call.model,
-            status=call.status,
-            seconds=round(seconds, 3),
-            bytes=call.bytes,
-        )
+    async def _ask_model(self, request: web.Request) -> web.StreamResponse:
+        return await self.team.gateway.handle(request, self._caller)
+
+    async def _on_egress(self, visits: Sequence[Visit]) -> None:
+        for visit in visits:
+            if visit.refused:
+                where = f"{visit.host}:{visit.port}" if visit.host else "a connection"
+                self.log.error(f"the network refused {where}: {visit.refused}")
+        events = [New(Kind.EGRESS, self.seat.name, self.id, None, asdict(visit)) for visit in visits]
+        await asyncio.to_thread(self.team.ledger.append_all, events)
 
     # -- ending -----------------------------------------------------------------------------------------------
 
     async def _conclude(self, outcome: Outcome, reason: str) -> Ended:
         if self.tenant.rights is Rights.ALL:
             self.tenant.rights = Rights.RESCUE
+        if self._egress is not None:
+            await self._egress.close()
         self._ended = Ended(self.id, outcome, one_line(reason), self._landings())
         if outcome.strike:
             self.log.error(f"{outcome.value}: {one_line(reason)}")

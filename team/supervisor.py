@@ -24,7 +24,7 @@ from team.clients import Outcome, client
 from team.containers import spec_for
 from team.engine import Engine
 from team.errors import TeamError
-from team.gateway.forward import Forwarder
+from team.gateway.gateway import Gateway
 from team.ledger import Event, Kind, Ledger
 from team.places import Project, door_directory
 from team.plan import Plan, Seat
@@ -40,7 +40,11 @@ OnEvent = Callable[[Event], None]
 PUMP_SECONDS = 0.2
 DISK_SECONDS = 30.0
 TREE_SECONDS = 15.0
+ROOM_SECONDS = 5.0
+"""How often a seat without budget looks whether the team stops, or a new day has begun."""
 MAINTAIN_SECONDS = 300.0
+ENGINE_DEAD_SECONDS = 10.0
+"""After so long without the engine, who asks twice for the end need not wait for it."""
 FREE_DISK = 1 << 30
 """Bytes that must be free where the state is before a session starts."""
 FAILED_FIRST, FAILED_MOST = 5.0, 600.0
@@ -89,7 +93,7 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
     door_directory(project)
     ledger = Ledger(project.ledger)
     upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected, gate=plan.settings.gate)
-    async with Forwarder(plan.model_url, plan.key) as forwarder:
+    async with gateway_of(plan, ledger) as gateway:
         team = Team(
             project,
             plan,
@@ -97,13 +101,21 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
             upstream,
             runtime(plan.runtime),
             client(plan.client, plan.client_argv),
-            forwarder,
+            gateway,
             Engine(ledger),
             prompts,
+            stop=lambda reason: supervisor.stop(reason),
         )
         supervisor = Supervisor(team, on_event)
         with _signals(supervisor), _gate(team):
             return await supervisor.run()
+
+
+def gateway_of(plan: Plan, ledger: Ledger) -> Gateway:
+    """The gateway of ``plan``: to the person's own providers, or to the one address of a rehearsal."""
+    if plan.user is None:
+        return Gateway(ledger, plan.settings, budget=plan.budget, base_url=plan.model_url, key=plan.key)
+    return Gateway(ledger, plan.settings, plan.user, budget=plan.budget, base_url=None if plan.model_url else "")
 
 
 @contextlib.contextmanager
@@ -187,6 +199,8 @@ class Supervisor:
             seats = [asyncio.create_task(self._seat(s, adopted.get(s.name))) for s in plan.seats]
             await self._all(seats)
             await self._all(list(self._finishing))
+            if self._errors:
+                raise self._errors[0]
             await self._let_pushes_land()
         finally:
             for task in background:
@@ -208,8 +222,6 @@ class Supervisor:
                 for task in pending:
                     task.cancel()
                 raise TeamError("the engine does not answer; its sessions stay as they are until the next `team up`")
-        if self._errors:
-            raise self._errors[0]
 
     async def _let_pushes_land(self) -> None:
         """After the last session: what it pushed gets its verdict now; stopped by a person, only for so long."""
@@ -229,7 +241,7 @@ class Supervisor:
 
     def _engine_is_dead(self) -> bool:
         lost = self.team.engine.lost_since
-        return lost is not None and time.monotonic() - lost > 10
+        return lost is not None and time.monotonic() - lost > ENGINE_DEAD_SECONDS
 
     def _record_start(self) -> None:
         plan, session = self.team.plan, self.team.plan.settings.session
@@ -260,7 +272,7 @@ class Supervisor:
             else:
                 if plan.sessions is not None and run >= plan.sessions:
                     return
-                if not await self._disk_has_room(seat):
+                if not await self._disk_has_room(seat) or not await self._may_ask_models(seat):
                     continue
                 n += 1
                 ended = await self._live(Session(self.team, seat, n))
@@ -269,7 +281,7 @@ class Supervisor:
                 return
             failed = failed + 1 if ended.outcome.strike else 0
             busy = ended.outcome.strike or ended.landings or self._others_landed(ended.session, began)
-            idle = 0 if busy else idle + 1
+            idle = 0 if busy or self._waits_for_models(seat, ended) else idle + 1
             if failed:
                 pause = min(FAILED_FIRST * 2 ** (failed - 1), FAILED_MOST)
                 await self._pause(seat, pause, f"{failed} failed in a row: {ended.reason}", until_moved=False)
@@ -320,6 +332,28 @@ class Supervisor:
         await self._pause(seat, 60, reason, until_moved=False)
         return False
 
+    async def _may_ask_models(self, seat: Seat) -> bool:
+        """Wait where the budget is spent, or the provider's limit holds; whether there was nothing to wait for."""
+        gateway = self.team.gateway
+        if spent := gateway.exhausted(seat.name, seat.role):
+            self._waiting_for_main.add(seat.name)
+            self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=None, reason=f"out of budget: {spent}")
+            self._say_when_idle()
+            while not self._stopping.is_set() and gateway.exhausted(seat.name, seat.role):
+                await gateway.wait_for_room(seat.name, seat.role, ROOM_SECONDS)
+            self._waiting_for_main.discard(seat.name)
+            return False
+        if left := max(0.0, gateway.paused_until() - time.time()):
+            await self._pause(seat, left, "the provider's limit holds", until_moved=False)
+            return False
+        return True
+
+    def _waits_for_models(self, seat: Seat, ended: Ended) -> bool:
+        """Whether the session ended for a reason that :meth:`_may_ask_models` waits for."""
+        if ended.outcome is Outcome.RATE_LIMITED:
+            return self.team.gateway.paused_until() > 0
+        return ended.outcome is Outcome.OUT_OF_BUDGET and bool(self.team.gateway.exhausted(seat.name, seat.role))
+
     async def _pause(self, seat: Seat, seconds: float, reason: str, *, until_moved: bool) -> None:
         self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=seconds, reason=reason)
         waits = {asyncio.create_task(self._stopping.wait())}
@@ -357,6 +391,12 @@ class Supervisor:
             self._seen = event.id
             if event.kind == Kind.LANDING_DONE and _is_work(event):
                 self._main_moved()
+            if event.kind in (Kind.CLAIM, Kind.RELEASE) and event.session in self._sessions:
+                held = self.team.upstream.held_by(event.session)
+                self._sessions[event.session].task = held[0] if held else None
+            if event.kind == Kind.BUDGET_SET:
+                gateway = self.team.gateway
+                gateway.set_budget(self.team.plan.budget.model_copy(update={"usd": event.data["usd"]}))
             if self._on_event is not None:
                 self._show(self._on_event, event)
 

@@ -10,7 +10,7 @@ from typing import Any
 from team.ledger import Event, Kind, Ledger
 from team.text import one_line
 
-QUIET = frozenset({Kind.MODEL_CALL, Kind.SESSION_CREATED, Kind.LANDING_INTENT, Kind.RESCUE_EMPTY})
+QUIET = frozenset({Kind.MODEL_CALL, Kind.MODEL_RESERVED, Kind.SESSION_CREATED, Kind.LANDING_INTENT, Kind.RESCUE_EMPTY})
 """Kinds that no view needs: reading a ledger leaves them out."""
 
 

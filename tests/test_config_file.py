@@ -55,7 +55,7 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("[test]\nzzz = 1\n", "team.toml:2: test.zzz: unknown key; known here: command"),
         (
             'client = "gpt"\n',
-            "team.toml:1: client: unknown client 'gpt'; allowed: claude-code, command",
+            "team.toml:1: client: unknown client 'gpt'; allowed: claude-code, codex, opencode, command",
         ),
         (
             'x = 1\n"""',

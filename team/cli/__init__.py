@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "down": ("team.cli.down", "Stop the team; sessions get time to land."),
         "ps": ("team.cli.ps", "Show every seat: state, task, last landing."),
         "logs": ("team.cli.logs", "Show what agents did, as it happens with -f."),
+        "cost": ("team.cli.cost", "Show tokens and money by agent, role, task, model or day."),
     },
     "Work": {
         "tasks": ("team.cli.tasks", "List tasks: free, held and by whom."),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from team.clients import CLIENTS
+
 
 @click.group("image")
 def command() -> None:
@@ -15,9 +17,7 @@ def command() -> None:
 
 @command.command("build")
 @click.option("--rebuild", is_flag=True, help="Build from the start although nothing changed.")
-@click.option(
-    "--client", "name", type=click.Choice(["claude-code", "command"]), help="Which client's; team.toml's else."
-)
+@click.option("--client", "name", type=click.Choice(CLIENTS), help="Which client's; team.toml's else.")
 def build(rebuild: bool, name: str | None) -> None:
     """Build the image of this project: ours, the client, and [image] dockerfile of team.toml on top."""
     from team import config_file, worktree

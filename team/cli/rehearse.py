@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from team.clients import CLIENTS
+
 
 @click.command("rehearse")
 @click.option("--agents", "-n", type=click.IntRange(1, 64), default=2, show_default=True)
-@click.option("--client", type=click.Choice(["claude-code", "command"]), help="Which client; team.toml's else.")
+@click.option("--client", type=click.Choice(CLIENTS), help="Which client; team.toml's else.")
 @click.option("--runtime", type=click.Choice(["docker", "process"]), default="docker", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; progress goes to standard error.")
 def command(agents: int, client: str | None, runtime: str, as_json: bool) -> None:

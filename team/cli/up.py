@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from team.clients import CLIENTS
 from team.errors import TeamError
 
 if TYPE_CHECKING:
@@ -43,14 +44,15 @@ class SpanType(click.ParamType[float]):
 @click.command("up", context_settings={"ignore_unknown_options": False})
 @click.option("--agents", "-n", type=click.IntRange(1, 256), help="Workers; --role seats come on top.")
 @click.option("--role", "roles", multiple=True, metavar="ROLE[:N]", help="A seat of a role, or N of them; repeatable.")
-@click.option("--client", type=click.Choice(["claude-code", "command"]), help="The program that does the thinking.")
+@click.option("--client", type=click.Choice(CLIENTS), help="The program that does the thinking.")
 @click.option("--model", help="The client's model; its own default where not given.")
 @click.option("--detach", "-d", is_flag=True, help="Run in the background; returns when the team has started.")
 @click.option("--sessions", type=click.IntRange(1), help="Stop after so many sessions per seat.")
 @click.option("--for", "seconds", type=SpanType(), metavar="TIME", help="Stop after a time, like 12h or 90m.")
 @click.option("--until-idle", is_flag=True, help="Stop when every seat waits for main to move.")
 @click.option("--dry-run", is_flag=True, help="Print the exact container settings and the prompt; change nothing.")
-@click.option("--yes", is_flag=True, help="Spend real money although there is no budget yet.")
+@click.option("--budget", type=click.FloatRange(0, 1e9), metavar="USD", help="What the project may cost in all.")
+@click.option("--yes", is_flag=True, help="Spend real money without any budget.")
 @click.option("--runtime", type=click.Choice(["docker", "process"]), default="docker", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Every event as a line of JSON.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
@@ -64,6 +66,7 @@ def command(detach: bool, dry_run: bool, as_json: bool, **flags: Any) -> None:
     \b
       team up --agents 4                        four workers
       team up --agents 16 --role review:2 -d    sixteen and two reviewers, in the background
+      team up --budget 20                       at most $20; once more with 30 to raise it
       team up --client command -- my-agent -p   any program; the prompt is on its standard input
     """
     from team import config_file, launch, worktree
@@ -141,7 +144,7 @@ async def _supervise(project: Project, plan: Plan, view: View, shown: Screen) ->
 def _join(project: Project, wishes: Wishes, *, detach: bool, as_json: bool) -> None:
     """Show what the running team does until it ends; ctrl-C leaves only the view."""
     from team import launch, view
-    from team.ledger import Ledger
+    from team.ledger import Kind, Ledger
     from team.supervisor import running_pid
 
     ledger = Ledger(project.ledger)
@@ -153,6 +156,9 @@ def _join(project: Project, wishes: Wishes, *, detach: bool, as_json: bool) -> N
             "sessions land first and nothing is lost"
         )
     note = _note(as_json)
+    if wishes.budget is not None:
+        ledger.append(Kind.BUDGET_SET, usd=wishes.budget)
+        note(f"the budget is ${wishes.budget:g} now, or the bound in your own configuration where that is less")
     try:
         left = "`team ps` shows it" if detach else "ctrl-c leaves this view only"
         note(f"the team already runs (pid {pid}); {left}")

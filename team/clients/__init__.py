@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from team.errors import TeamError
+from team.runtimes import DOOR_PORT
+
+DOOR = f"http://127.0.0.1:{DOOR_PORT}"
+"""Where the door is in a container."""
+
+
+Api = Literal["anthropic", "openai"]
+"""Which provider's API a client speaks."""
 
 
 class Outcome(StrEnum):
@@ -35,6 +43,8 @@ class Seen:
     """For people; may hold several lines; empty when there is nothing worth a log line."""
     result: bool = False
     """The client says that it is finished: the after-result grace begins."""
+    goes_on: bool = False
+    """The client works on: a result before this was not its last."""
     version: str = ""
     """The client's own version, when the line tells it."""
     error: str = ""
@@ -56,22 +66,24 @@ class Client(Protocol):
     """How to run one client. The prompt is always on its standard input."""
 
     name: str
+    api: Api
+    """Which API it speaks to its door."""
     needs_model: bool
     """Whether it talks to a model through the door, so that ``up`` needs a key."""
     image: str
     """Which file of ``images/`` holds it, without the ending."""
 
-    def argv(self, model: str | None) -> Sequence[str]:
-        """What runs in the container, without the prompt."""
+    def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
+        """What runs in the container, without the prompt and the token. The first word is the program."""
 
-    def env(self, door: str, token: str) -> dict[str, str]:
-        """Environment that points the client at the door (``http://127.0.0.1:8787``) with the session's token."""
+    def env(self, door: str, token: str, model: str | None = None) -> dict[str, str]:
+        """Environment that points the client at the door with the session's token; with ``argv``, at ``model``."""
 
     def reader(self) -> Reader:
         """A fresh reader for one session."""
 
 
-CLIENTS: Iterable[str] = ("claude-code", "command")
+CLIENTS: Sequence[str] = ("claude-code", "codex", "opencode", "command")
 
 
 def client(name: str, argv: Sequence[str] = ()) -> Client:
@@ -80,6 +92,14 @@ def client(name: str, argv: Sequence[str] = ()) -> Client:
         from team.clients.claude_code import ClaudeCode
 
         return ClaudeCode()
+    if name == "codex":
+        from team.clients.codex import Codex
+
+        return Codex()
+    if name == "opencode":
+        from team.clients.opencode import OpenCode
+
+        return OpenCode()
     if name == "command":
         from team.clients.command import Command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from team.clients import Outcome, Seen, exits
+from team.clients import DOOR, Api, Outcome, Seen, exits
 from team.errors import TeamError
 from team.text import clean
 
@@ -16,6 +16,7 @@ class Command:
     """Runs an argv of the user's; its environment points at the door, should it want a model."""
 
     name = "command"
+    api: Api = "anthropic"
     needs_model = False
     image = "command"
 
@@ -24,10 +25,10 @@ class Command:
             raise TeamError("the client 'command' has nothing to run: set [command] argv in team.toml")
         self._argv = tuple(argv)
 
-    def argv(self, model: str | None) -> Sequence[str]:
+    def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         return self._argv
 
-    def env(self, door: str, token: str) -> dict[str, str]:
+    def env(self, door: str, token: str, model: str | None = None) -> dict[str, str]:
         return {"ANTHROPIC_BASE_URL": door, "ANTHROPIC_API_KEY": token}
 
     def reader(self) -> CommandReader:

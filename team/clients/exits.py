@@ -1,7 +1,8 @@
-"""What an exit code says about the end of a session, for any client."""
+"""What an exit code, or the refusal of a model, says about the end of a session, for any client."""
 
 from __future__ import annotations
 
+import re
 import signal
 
 from team.clients import Outcome
@@ -18,6 +19,24 @@ _REASONS = {
     126: "the client could not be started: not executable in this image",
     127: "the client could not be started: not found in this image",
 }
+
+
+_LIMITED = (429, 503, 529)
+_RATE = re.compile(
+    r"rate.?limit|usage limit|hit your .{0,20}limit|quota exceeded|overloaded|at capacity|\b(?:429|529)\b",
+    re.I,
+)
+_BUDGET = re.compile(r"team_budget|out of budget|error_max_budget", re.I)
+
+
+def refused(status: int | None, said: str) -> Outcome:
+    """Outcome of a client that failed, given the HTTP status of the model call that failed, where it told one, and
+    everything that it said about it. Limits, overload and budget are nobody's fault."""
+    if _BUDGET.search(said):
+        return Outcome.OUT_OF_BUDGET
+    if status in _LIMITED or (status is None and _RATE.search(said)):
+        return Outcome.RATE_LIMITED
+    return Outcome.FAILED
 
 
 def judge(code: int, out_of_memory: bool) -> tuple[Outcome, str]:

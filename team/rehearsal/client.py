@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from team.clients import DOOR, Api
 from team.clients.claude_code import ClaudeCodeReader
 
 
@@ -12,13 +13,14 @@ class StandIn:
     """Runs :mod:`team.rehearsal.standin`, given as text so that any image with python3 can."""
 
     name = "stand-in"
+    api: Api = "anthropic"
     needs_model = True
     image = "command"
 
-    def argv(self, model: str | None) -> Sequence[str]:
+    def argv(self, model: str | None, door: str = DOOR) -> Sequence[str]:
         return ("python3", "-c", Path(__file__).with_name("standin.py").read_text("utf-8"))
 
-    def env(self, door: str, token: str) -> dict[str, str]:
+    def env(self, door: str, token: str, model: str | None = None) -> dict[str, str]:
         return {"ANTHROPIC_BASE_URL": door, "ANTHROPIC_API_KEY": token}
 
     def reader(self) -> ClaudeCodeReader:

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from team import config_file
+from team.config import Budget
 from team.errors import TeamError
 from team.git import line
 from team.ledger import Event, Kind, Ledger
@@ -30,6 +31,8 @@ from team.rehearsal.report import DemoReport, OwnReport, demo_report, own_report
 
 Say = Callable[[str], None]
 
+REAL = ("claude-code", "codex", "opencode")
+"""Clients that a scripted model can lead."""
 DEMO_SECONDS = 900.0
 """The demo takes about a minute; a demo that takes this long has failed."""
 OWN_SECONDS = TEST_SECONDS + 600
@@ -47,7 +50,7 @@ _TOLD = (
 @click.command()
 @click.option("--agents", type=click.IntRange(1, 16), default=4, show_default=True)
 @click.option("--runtime", type=click.Choice(["docker", "process"]), help="By default docker where an engine answers.")
-@click.option("--client", type=click.Choice(["claude-code", "stand-in"]), help="By default the real one, in docker.")
+@click.option("--client", type=click.Choice([*REAL, "stand-in"]), help="claude-code in docker by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; progress goes to standard error.")
 def main(agents: int, runtime: str | None, client: str | None, as_json: bool) -> None:
     """Run a team of agents on a demo project with a scripted model: no key, no cost, nothing of yours is touched."""
@@ -149,7 +152,7 @@ def _pick_runtime(say: Say) -> str:
 
 def _real_where_contained(client: str, runtime: str) -> str:
     """The real client runs in containers only; what a user's own command does cannot be scripted."""
-    return client if client == "claude-code" and runtime == "docker" else "stand-in"
+    return client if client in REAL and runtime == "docker" else "stand-in"
 
 
 def _plan(root: Path, agents: int, client: str, runtime: str, say: Say) -> Plan:
@@ -164,6 +167,7 @@ def _plan(root: Path, agents: int, client: str, runtime: str, say: Say) -> Plan:
         runtime=runtime,
         image="",
         key=Key("no-key-is-needed-for-a-rehearsal"),
+        spending=Budget(),  # nothing is spent
         uid=os.getuid() or 1000,
         gid=os.getgid() or 1000,
     )

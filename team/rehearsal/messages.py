@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from team.rehearsal.script import WHO, Ask, Step
@@ -140,6 +140,16 @@ def events(whole: Mapping[str, Any], piece: int = 48) -> Iterator[dict[str, Any]
 def encode(event: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def told(event: Mapping[str, Any], spent: Usage) -> tuple[Usage, int] | None:
+    """What ``event`` tells of the usage, and how many answers that makes: the start tells the input and one token,
+    the end tells the rest."""
+    if event["type"] == "message_start":
+        return replace(spent, output_tokens=1), 1
+    if event["type"] == "message_delta":
+        return Usage(output_tokens=spent.output_tokens - 1), 0
+    return None
 
 
 def error(kind: str, text: str) -> dict[str, Any]:

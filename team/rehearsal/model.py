@@ -1,4 +1,5 @@
-"""A scripted model server: the provider's side of the Messages API on loopback or a unix socket, for nothing.
+"""A scripted model server: the provider's side, on loopback or a unix socket, for nothing. It speaks Anthropic's
+Messages API and OpenAI's Responses API.
 
 In our process: ``async with ScriptedModel(script).running() as url``. On its own: ``python -m team.rehearsal.model``.
 """
@@ -10,17 +11,17 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
-from team.rehearsal import messages
+from team.rehearsal import messages, responses
 from team.rehearsal.messages import Usage
-from team.rehearsal.script import Ask, Script
+from team.rehearsal.script import Ask, Script, Step
 
 ERRORS = {
     "400": (400, "invalid_request_error", "bad request"),
@@ -28,10 +29,25 @@ ERRORS = {
     "403": (403, "permission_error", "not allowed"),
     "429": (429, "rate_limit_error", "This request would exceed your rate limit"),
     "500": (500, "api_error", "Internal server error"),
+    "503": (503, "overloaded_error", "The server is currently overloaded"),
     "529": (529, "overloaded_error", "Overloaded"),
 }
 FAULTS: tuple[str, ...] = (*ERRORS, "hang", "cut", "slow", "loop")
 _SECRET_HEADERS = ("x-api-key", "authorization")
+
+
+class Api(Protocol):
+    """One provider's way to speak: a module such as :mod:`team.rehearsal.messages`."""
+
+    def parse(self, raw: bytes) -> dict[str, Any]: ...
+    def read(self, body: Mapping[str, Any]) -> Ask: ...
+    def blocks(self, step: Step, body: Mapping[str, Any]) -> list[dict[str, Any]]: ...
+    def usage(self, raw: bytes, content: list[dict[str, Any]]) -> Usage: ...
+    def message(self, body: Mapping[str, Any], content: list[dict[str, Any]], spent: Usage) -> dict[str, Any]: ...
+    def events(self, whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]: ...
+    def encode(self, event: Mapping[str, Any]) -> bytes: ...
+    def told(self, event: Mapping[str, Any], spent: Usage) -> tuple[Usage, int] | None: ...
+    def error(self, kind: str, text: str) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,7 @@ class ScriptedModel:
         """The server as an aiohttp application."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post("/v1/messages", self._messages)
+        app.router.add_post("/v1/responses", self._responses)
         app.router.add_post("/v1/messages/count_tokens", self._count)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/usage", self._usage)
@@ -138,6 +155,12 @@ class ScriptedModel:
             await runner.cleanup()
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
+        return await self._call(request, messages)
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._call(request, responses)
+
+    async def _call(self, request: web.Request, api: Api) -> web.StreamResponse:
         raw = await request.read()
         accounts = self._accounts(request)
         for account in accounts:
@@ -145,37 +168,38 @@ class ScriptedModel:
         self._began = self._clock() if self._began is None else self._began
         fault = self._fault_now()
         try:
-            body = messages.parse(raw)
+            body = api.parse(raw)
         except messages.BadRequest as e:
             self._record(request, 400, size=len(raw))
-            return _refusal(400, "invalid_request_error", str(e))
-        ask = messages.read(body)
+            return _refusal(400, api.error("invalid_request_error", str(e)))
+        ask = api.read(body)
         if fault and fault.kind in ERRORS:
             status, kind, text = ERRORS[fault.kind]
             self._record(request, status, size=len(raw), ask=ask, body=body)
-            return _refusal(status, kind, fault.message or text, fault.headers)
+            return _refusal(status, api.error(kind, fault.message or text), fault.headers)
         self._record(request, 200, size=len(raw), ask=ask, body=body)
         if fault and fault.kind == "hang":
             await asyncio.sleep(3600)
         await self._gathering.arrive(ask)
-        content = self._content(ask, body, fault)
-        spent = messages.usage(raw, content)
-        whole = messages.message(body, content, spent)
+        content = self._content(ask, body, fault, api)
+        spent = api.usage(raw, content)
+        whole = api.message(body, content, spent)
         if not body.get("stream"):
             _book(accounts, spent, 1)
             return web.json_response(whole, headers=_request_id(raw))
-        return await self._stream(request, whole, spent, fault, accounts, raw)
+        return await self._stream(request, api, whole, spent, fault, accounts, raw)
 
-    def _content(self, ask: Ask, body: Mapping[str, Any], fault: Fault | None) -> list[dict[str, Any]]:
-        if not body.get("tools"):  # titles, quota probes
-            return [{"type": "text", "text": "ok"}]
+    def _content(self, ask: Ask, body: Mapping[str, Any], fault: Fault | None, api: Api) -> list[dict[str, Any]]:
+        if "messages" in body and not body.get("tools"):  # titles, quota probes
+            return api.blocks(Step("ok"), body)
         turn = 0 if fault and fault.kind == "loop" else ask.turn
         result = "" if fault and fault.kind == "loop" else ask.last_tool_result
-        return messages.blocks(self.script.next(ask.agent, ask.session, turn, result, ask.prompt), body)
+        return api.blocks(self.script.next(ask.agent, ask.session, turn, result, ask.prompt), body)
 
     async def _stream(
         self,
         request: web.Request,
+        api: Api,
         whole: dict[str, Any],
         spent: Usage,
         fault: Fault | None,
@@ -186,18 +210,15 @@ class ScriptedModel:
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
         await response.prepare(request)
-        sequence = list(messages.events(whole))
+        sequence = list(api.events(whole))
         if fault and fault.kind == "cut":
             sequence = sequence[: max(3, len(sequence) // 2)]
         for event in sequence:
             if fault and fault.kind == "slow":
                 await asyncio.sleep(fault.delay)
-            await response.write(messages.encode(event))
-            # What was told is what is billed: the start tells the input and one token, the end tells the rest.
-            if event["type"] == "message_start":
-                _book(accounts, replace(spent, output_tokens=1), 1)
-            elif event["type"] == "message_delta":
-                _book(accounts, Usage(output_tokens=spent.output_tokens - 1), 0)
+            await response.write(api.encode(event))
+            if told := api.told(event, spent):  # what was told is what is billed
+                _book(accounts, *told)
         if fault and fault.kind == "cut" and request.transport is not None:
             request.transport.abort()
         else:
@@ -220,7 +241,7 @@ class ScriptedModel:
     async def _other(self, request: web.Request) -> web.Response:
         found = request.method == "HEAD"
         self._record(request, 200 if found else 404)
-        return web.Response() if found else _refusal(404, "not_found_error", request.path)
+        return web.Response() if found else _refusal(404, messages.error("not_found_error", request.path))
 
     def report(self) -> dict[str, Any]:
         """The provider's own count, as JSON-ready data; ``GET /usage`` gives the same."""
@@ -284,8 +305,8 @@ def _request_id(raw: bytes) -> dict[str, str]:
     return {"request-id": f"req_{hashlib.sha256(raw).hexdigest()[:20]}"}
 
 
-def _refusal(status: int, kind: str, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.json_response(messages.error(kind, text), status=status, headers=headers)
+def _refusal(status: int, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response(body, status=status, headers=headers)
 
 
 if __name__ == "__main__":

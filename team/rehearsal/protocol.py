@@ -17,7 +17,7 @@ _MARK = re.compile(r"^== ([A-Z_]+)(?: (.*))?$", re.M)
 _OPEN = """\
 open=
 for ticket in tasks/*.md; do
-  task=$(basename "$ticket" .md)
+  task=${ticket#tasks/}; task=${task%.md}
   [ -e "$ticket" ] && [ "$task" != README ] && [ ! -e "current_tasks/$task.txt" ] && open="$open $task"
 done
 """

@@ -18,7 +18,8 @@ from team.upstream.refusal import Refused
 GITLINK, SYMLINK, REGULAR, TREE = b"160000", b"120000", b"100644", b"40000"
 MOST_TREE = 64 << 20
 """Bytes of the largest tree or commit object that is read."""
-_CACHED_TREES = 4096
+_CACHED_ENTRIES = 200_000
+"""Of trees, some 300 bytes each. Every landing makes new trees, and a directory may have thousands of entries."""
 _HEAD = 64
 _IDENT = re.compile(rb".*<([^<>\n]*)> -?\d+ [+-]\d{4}\Z")
 
@@ -70,6 +71,8 @@ class Store:
         self._lock = threading.Lock()
         self._git: subprocess.Popen[bytes] | None = None
         self._trees: dict[str, Tree] = {}
+        self._cached = 0
+        """Entries of all these trees."""
         self.drafts: dict[str, tuple[str, bytes]] = {}
         """Kind and content of objects that are about to be written here."""
 
@@ -128,9 +131,11 @@ class Store:
 
     def remember(self, oid: str, tree: Tree) -> None:
         """Keep the entries of a tree that was read or written."""
-        if len(self._trees) >= _CACHED_TREES:
+        if self._cached + len(tree) > _CACHED_ENTRIES:
             self._trees.clear()
+            self._cached = 0
         self._trees[oid] = tree
+        self._cached += len(tree)
 
     def commit(self, oid: str) -> Commit:
         """A commit. Raises :class:`Missing`."""

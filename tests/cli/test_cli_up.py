@@ -69,7 +69,7 @@ def test_dirty_tree(team: CommandLine, root: Path) -> None:
         (["--role", "nope"], "unknown role 'nope'; known: "),
         (["--role", "review:0"], "--role review"),
         (["--role", "review:9999"], "at most 512"),
-        (["--client", "gpt"], "'gpt' is not one of 'claude-code', 'command'"),
+        (["--client", "gpt"], "'gpt' is not one of 'claude-code', 'codex', 'opencode', 'command'"),
         (["--client", "command"], "team up --client command -- ARGV"),
         (["--client", "claude-code", "--", "sh"], "leave one of the two out"),
         (["--runtime", "process"], "containers only"),
@@ -99,9 +99,9 @@ def test_no_key(team: CommandLine, root: Path) -> None:
     assert nothing_made(root)
 
 
-def test_a_real_key_needs_yes_while_there_is_no_budget(team: CommandLine, root: Path) -> None:
+def test_a_real_key_needs_a_budget_or_yes(team: CommandLine, root: Path) -> None:
     message = team.refused("up", "--agents", "3", ANTHROPIC_API_KEY="sk-ant-not-a-real-key")
-    assert "no budget yet: 3 seats would spend at api.anthropic.com" in message and "--yes" in message
+    assert "no budget: 3 seats would spend at api.anthropic.com" in message and "--yes" in message and "--budget 20" in message
     assert "sk-ant" not in message
     assert nothing_made(root)
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from team.clients import Outcome, Reader, Seen, client
-from team.clients.claude_code import BIGGEST_LINE, ClaudeCode, ClaudeCodeReader
+from team.clients.claude_code import ClaudeCode, ClaudeCodeReader
+from team.clients.lines import BIGGEST_LINE
 
 STREAMS = Path(__file__).parent / "streams"
 

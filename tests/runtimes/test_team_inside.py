@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from team.door import Door, Tenant
-from team.gateway.forward import Call, Forwarder
 from team.ledger import Ledger
 from team.places import Project
 from team.upstream.upstream import Upstream
@@ -31,30 +31,29 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[d
     ledger = Ledger(project.ledger)
     upstream = Upstream(project, ledger)
 
-    async def on_call(tenant: Tenant, call: Call, seconds: float) -> None:
-        """No model."""
+    async def no_model(request: web.Request) -> web.Response:
+        return web.Response(status=404)
 
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TEAM_TOKEN": "secret-token"}
     directory = Path(tempfile.mkdtemp(prefix="t-"))
-    async with Forwarder("", None) as forwarder:
-        tenant = Tenant("agent-01", "agent-01@team.invalid", "worker", "agent-01.1", "secret-token")
-        door = Door(tenant, upstream, forwarder, on_call)
-        if request.param == "socket":
-            await door.open(directory)
-            env["TEAM_DOOR_SOCKET"] = str(directory / "door.sock")
-        else:
-            env |= {"TEAM_DOOR": await door.open_tcp(), "TEAM_DOOR_SOCKET": ""}
-        if request.param == "no socat":
-            hidden = tmp_path / "bin"
-            hidden.mkdir()
-            for name in ("sh", "bash", "cat", "tr", "git"):
-                (hidden / name).symlink_to(shutil.which(name) or name)
-            env["PATH"] = str(hidden)
-            text = SCRIPT.read_text().replace("socat=/usr/bin/socat", "socat=/nowhere")
-            (hidden / "team").write_text(text)
-            env["SCRIPT"] = str(hidden / "team")
-        yield env
-        await door.close()
+    tenant = Tenant("agent-01", "agent-01@team.invalid", "worker", "agent-01.1", "secret-token")
+    door = Door(tenant, upstream, no_model)
+    if request.param == "socket":
+        await door.open(directory)
+        env["TEAM_DOOR_SOCKET"] = str(directory / "door.sock")
+    else:
+        env |= {"TEAM_DOOR": await door.open_tcp(), "TEAM_DOOR_SOCKET": ""}
+    if request.param == "no socat":
+        hidden = tmp_path / "bin"
+        hidden.mkdir()
+        for name in ("sh", "bash", "cat", "tr", "git"):
+            (hidden / name).symlink_to(shutil.which(name) or name)
+        env["PATH"] = str(hidden)
+        text = SCRIPT.read_text().replace("socat=/usr/bin/socat", "socat=/nowhere")
+        (hidden / "team").write_text(text)
+        env["SCRIPT"] = str(hidden / "team")
+    yield env
+    await door.close()
     upstream.close()
     ledger.close()
     shutil.rmtree(directory)

@@ -1,0 +1,174 @@
+"""One request as it will be forwarded: checked, its model and provider decided, its size known."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from team.gateway.allow import ROUTES, Allowed, Content, Route
+from team.gateway.answers import Refusal
+from team.gateway.guess import Size
+from team.gateway.meter import Shape
+from team.gateway.prices import Price, Prices
+from team.gateway.providers import Provider
+from team.text import one_line
+
+MAX_BODY = 32 << 20
+"""Bytes; the Messages API's own bound for a request."""
+BODY_SECONDS = 120.0
+"""For sending the whole of a request: who waits at the door counts as busy."""
+MOST_OUTPUT = 1 << 40
+_BOUND = {
+    "messages": ("max_tokens",),
+    "responses": ("max_output_tokens",),
+    "chat": ("max_completion_tokens", "max_tokens"),
+}
+
+
+@dataclass
+class Ask:
+    """What a session asks of a model."""
+
+    route: Route
+    provider: Provider
+    model: str
+    body: dict[str, Any]
+    raw: bytes
+    """``body`` as it goes out: the client's own bytes, unless something in it had to change."""
+    price: Price | None
+    size: Size
+
+    @property
+    def shape(self) -> Shape | None:
+        """How the answer is metered; None for what costs nothing."""
+        shape = self.route.shape
+        return shape if shape in ("messages", "responses", "chat") else None
+
+    def shorten(self, output: int) -> None:
+        """Let the answer have at most ``output`` tokens."""
+        if output < self.size.max_output:
+            names = _BOUND[self.route.shape]
+            name = next((n for n in names if n in self.body), names[0])
+            self.change(**{name: output})
+
+    def forget(self) -> None:
+        """Let go of the body: it may be large, and its answer long."""
+        self.body, self.raw = {}, b""
+
+    def change(self, **fields: object) -> None:
+        """Change fields of the body."""
+        self.body.update(fields)
+        self.raw = json.dumps(self.body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def route_of(request: web.Request, providers: Sequence[Provider]) -> Route:
+    """Which call ``request`` is. Raises :class:`Refusal` for a path that is not let through."""
+    route = ROUTES.get((request.method, request.path))
+    if route is None:
+        raise Refusal(403, "permission_error", f"{one_line(request.path, 80)} is not let through by team")
+    if not providers:
+        raise Refusal(503, "api_error", "this team was started without a model")
+    if route.shape == "models" and "anthropic-version" not in request.headers:
+        return Route(providers[0].api, "models", route.method, route.path)
+    return route
+
+
+async def read(request: web.Request) -> bytes:
+    """The body of ``request``. Raises :class:`Refusal` for one too large, or too slow."""
+    if (request.content_length or 0) > MAX_BODY:
+        raise Refusal(413, "request_too_large", f"a request may have {MAX_BODY} bytes at most")
+    if request.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+        raise Refusal(415, "invalid_request_error", "send the request without compression")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise Refusal(413, "request_too_large", f"a request may have {MAX_BODY} bytes at most")
+    except TimeoutError:
+        raise Refusal(408, "invalid_request_error", "the request took too long to send") from None
+    return bytes(body)
+
+
+def make(
+    route: Route, raw: bytes, allowed: Allowed, providers: Sequence[Provider], prices: Prices, wanted: str | None
+) -> Ask:
+    """The request in ``raw``; ``wanted`` is the model of the role, where the configuration names one."""
+    if route.shape == "models":
+        return Ask(route, _provider(providers, route, ""), "", {}, b"", None, Size(0, 0))
+    body = allowed.parse(raw)
+    content = allowed.check(route, body)
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise Refusal(400, "invalid_request_error", "model: expected a name")
+    changed: dict[str, object] = {}
+    if wanted and not _same_model(model, wanted):
+        model = changed["model"] = wanted
+    changed |= _needed(route, body)
+    price = prices.of(model)
+    ask = Ask(route, _provider(providers, route, model), model, body, raw, price, Size(0, 0))
+    if changed:
+        ask.change(**changed)
+    ask.size = _size(ask, content)
+    return ask
+
+
+def _needed(route: Route, body: Mapping[str, Any]) -> dict[str, object]:
+    """What must be in a request so that its cost is told, and nothing of it is kept."""
+    if route.shape == "responses" and "store" not in body:
+        return {"store": False}
+    if route.shape == "chat" and body.get("stream"):
+        options = body.get("stream_options")
+        if not (isinstance(options, dict) and options.get("include_usage") is True):
+            return {"stream_options": {**(options if isinstance(options, dict) else {}), "include_usage": True}}
+    return {}
+
+
+def _same_model(asked: str, wanted: str) -> bool:
+    """Whether ``asked`` is ``wanted``, perhaps with its date."""
+    return asked == wanted or asked.startswith(f"{wanted}-20")
+
+
+def _provider(providers: Sequence[Provider], route: Route, model: str) -> Provider:
+    for provider in providers:
+        if provider.api == route.api and (not model or provider.takes(route.api, model)):
+            return provider
+    raise Refusal(
+        403, "permission_error", f"no provider for {one_line(model, 60) or route.api}; see [gateway.providers]"
+    )
+
+
+def _size(ask: Ask, content: Content) -> Size:
+    if ask.shape is None:
+        return Size(len(ask.raw), 0)
+    most = MOST_OUTPUT if ask.price is None else ask.price.listed.max_output
+    for name in _BOUND[ask.route.shape]:
+        value = ask.body.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_OUTPUT:
+            raise Refusal(400, "invalid_request_error", f"{name}: expected a number of tokens")
+        most = value
+        break
+    else:
+        if ask.route.shape == "messages":
+            raise Refusal(400, "invalid_request_error", "max_tokens: expected a number of tokens")
+        if ask.price is None:
+            most = 128_000
+    thinking = ask.body.get("thinking")
+    least = thinking.get("budget_tokens") if isinstance(thinking, dict) else 0
+    return Size(
+        bytes=len(ask.raw),
+        max_output=most,
+        least_output=least + 1 if isinstance(least, int) and least > 0 else 0,
+        images=content.images,
+        documents=content.documents,
+        tools=bool(ask.body.get("tools")),
+        hour=b'"1h"' in ask.raw,
+    )

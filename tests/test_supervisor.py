@@ -1,0 +1,153 @@
+"""The supervisor with sessions as plain processes: crashes between any two of its steps, and errors on its own side."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from team import worktree
+from team.config import Settings
+from team.errors import TeamError
+from team.git import git
+from team.ledger import Event, Kind, Ledger
+from team.places import Project
+from team.plan import Plan, Seat
+from team.supervisor import Running, running_pid, supervise
+
+PERSON = {f"GIT_{who}_{what}": "Pat" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+@dataclass
+class Site:
+    """A project, and runs of the team on it."""
+
+    project: Project
+
+    def plan(self, script: str, *roles: str, **changes: Any) -> Plan:
+        seats = tuple(Seat(f"{'agent' if role == 'worker' else role}-01", role) for role in roles)
+        plan = Plan(seats, Settings(), self.project.root, "command", "process", "", client_argv=("sh", "-c", script))
+        return replace(plan, **{"sessions": 1, **changes})
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None] | None = None) -> str:
+        return asyncio.run(asyncio.wait_for(supervise(self.project, plan, on_event=on_event), 60))
+
+    def events(self, *kinds: Kind, **narrow: Any) -> list[Event]:
+        with closing(Ledger(self.project.ledger)) as ledger:
+            return list(ledger.events(*kinds, **narrow))
+
+    def forget_after(self, event: Event) -> None:
+        """Make the ledger as it was when ``event`` had just been written: a supervisor that died at that moment."""
+        with closing(sqlite3.connect(self.project.ledger)) as db:
+            db.executescript(f"DROP TRIGGER events_kept; DELETE FROM events WHERE id > {event.id};")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    short = Path(tempfile.mkdtemp(prefix="ts-", dir="/tmp"))
+    for name in ("STATE_HOME", "CONFIG_HOME", "RUNTIME_DIR"):
+        (short / name).mkdir(mode=0o700)
+        monkeypatch.setenv(f"XDG_{name}", str(short / name))
+    monkeypatch.setenv("TMPDIR", str(short))
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "README.md").write_text("# project\n")
+    git("init", "-q", "-b", "main", at=root)
+    git("add", "-A", at=root)
+    git("commit", "-q", "-m", "Begin", at=root, env=PERSON)
+    yield Site(worktree.open_project(root))
+    shutil.rmtree(short)
+
+
+LEAVES = "cat >/dev/null; echo work >work.txt; exit 3"
+
+
+@pytest.mark.parametrize("last", [Kind.SESSION_ENDING, Kind.RESCUE_SAVED, Kind.SESSION_ENDED])
+def test_a_supervisor_that_died_while_it_ended_a_session_is_made_up_for(site: Site, last: Kind) -> None:
+    site.run(site.plan(LEAVES, "worker"))
+    [saved] = site.events(Kind.RESCUE_SAVED)
+    site.forget_after(site.events(last)[0])
+    site.run(site.plan(LEAVES))  # no seats: what is left is ended, no more
+    [ended] = site.events(Kind.SESSION_ENDED)
+    assert (ended.data["outcome"], ended.data["reason"], ended.data["exit"]) == ("failed", "exit 3", 3)
+    assert [e.data["commit"] for e in site.events(Kind.RESCUE_SAVED)] == [saved.data["commit"]]
+    assert len(site.events(Kind.SESSION_ENDING)) == len(site.events(Kind.SESSION_REMOVED)) == 1
+    assert not list(site.project.doors.glob("*"))
+    site.run(site.plan(LEAVES))
+    assert len(site.events(Kind.SESSION_REMOVED)) == 1, "it was ended again"
+
+
+def test_numbers_of_sessions_go_on_after_a_restart(site: Site) -> None:
+    site.run(site.plan("true", "worker"))
+    site.run(site.plan("true", "worker"))
+    assert [e.session for e in site.events(Kind.SESSION_STARTING)] == ["agent-01.1", "agent-01.2"]
+
+
+def test_a_closed_output_stops_the_team_like_a_closed_terminal(site: Site) -> None:
+    def show(event: Event) -> None:
+        if event.kind == Kind.SESSION_RUNNING:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    settings = Settings.model_validate({"session": {"land_time": 0}})
+    reason = site.run(site.plan("echo work >work.txt; sleep 60", "worker", settings=settings), show)
+    assert reason == "its output was closed (Broken pipe)"
+    [ended] = site.events(Kind.SESSION_ENDED)
+    assert ended.data["outcome"] == "killed" and site.events(Kind.RESCUE_SAVED)
+
+
+def test_an_error_of_ours_ends_the_team_but_not_before_the_work_is_safe(site: Site) -> None:
+    (site.project.root / "roles").mkdir()
+    (site.project.root / "roles" / "docs.md").write_text("Write {{what}}.\n")
+    settings = Settings.model_validate({"session": {"land_time": 0}})
+    with pytest.raises(TeamError, match=r"docs\.md: unknown variable"):
+        site.run(site.plan("echo work >work.txt; sleep 60", "worker", "docs", settings=settings))
+    assert [e.session for e in site.events(Kind.SESSION_REMOVED)] == ["agent-01.1"]
+    assert site.events()[-1].kind == Kind.TEAM_STOPPED
+
+
+def test_a_text_that_cannot_be_read_starts_nothing(site: Site) -> None:
+    (site.project.root / "AGENT_PROMPT.md").write_text("")
+    with pytest.raises(TeamError, match=r"AGENT_PROMPT\.md is empty"):
+        site.run(site.plan("true", "worker"))
+    assert site.events() == []
+
+
+def test_a_session_is_told_of_the_last_one(site: Site) -> None:
+    site.run(site.plan(LEAVES, "worker"))
+    site.run(site.plan("cat", "worker"))
+    told = Path(site.events(Kind.SESSION_STARTING)[-1].data["log"]).read_text()
+    assert "| The last session of this seat failed: exit 3\n" in told
+    assert "| Left behind by an earlier session: work of agent-01.1 that main does not have" in told
+    site.run(site.plan("cat", "worker"))
+    told = Path(site.events(Kind.SESSION_STARTING)[-1].data["log"]).read_text()
+    assert "failed" not in told.split("You are agent-01")[-1] and "agent-01.1" not in told
+
+
+def test_one_supervisor_a_project(site: Site) -> None:
+    pids: list[int | None] = []
+    again: list[BaseException] = []
+
+    async def both() -> None:
+        first = asyncio.create_task(supervise(site.project, site.plan("sleep 4", "worker")))
+        await asyncio.sleep(1)
+        pids.append(running_pid(site.project))
+        try:
+            await asyncio.to_thread(lambda: asyncio.run(supervise(site.project, site.plan("true", "worker"))))
+        except Running as error:
+            again.append(error)
+        await first
+
+    asyncio.run(both())
+    assert pids == [os.getpid()]
+    assert len(again) == 1 and f"already runs here (pid {os.getpid()})" in str(again[0])
+    assert len(site.events(Kind.SESSION_STARTING)) == 1 and running_pid(site.project) is None
