@@ -130,6 +130,39 @@ class Landing(_Table):
     """Whether new files that hold what looks like a key or token are refused."""
 
 
+def _pattern(text: str) -> str:
+    try:
+        groups = re.compile(text).groups if text else 1
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(r"one group must hold the number of tests, like '(\d+) passed'")
+    return text
+
+
+class Gate(_Table):
+    """``[gate]``: the check that work must pass before it lands. Locks and tickets never wait for it."""
+
+    check: str = ""
+    """Shell command, run at the merged commit in a fresh container; exit code 0 lets it land. Empty: no gate."""
+    timeout: Span = Field(default=15 * 60.0, gt=0)
+    """Of one check, its setup included."""
+    wait: Span = 60.0
+    """How long a push waits for its verdict before it is answered with ``queued``."""
+    batch: int = Field(default=32, ge=1, le=256)
+    """Pushes that are checked together."""
+    parallel: int = Field(default=4, ge=1, le=64)
+    """Checks at once, while a bad push is searched for."""
+    check_new: bool = True
+    """Whether a task whose lock has a line ``check: COMMAND`` lands only if that fails before and passes after."""
+    tampering: Literal["report", "hold", "refuse"] = "report"
+    """What happens to a push that deletes, skips, loosens or empties tests."""
+    junit: str = ""
+    """JUnit file (or glob) that the check writes: zero tests, or fewer than before, is red."""
+    count: Annotated[str, AfterValidator(_pattern)] = ""
+    """Regular expression for the lines in which the check tells how many tests ran; its group is summed up."""
+
+
 class Network(_Table):
     """``[network]``: what sessions may reach, through a proxy at their door. Nothing by default.
 
@@ -256,6 +289,7 @@ class Settings(_Table):
     image: Image = Image()
     test: Test = Test()
     landing: Landing = Landing()
+    gate: Gate = Gate()
     network: Network = Network()
     logs: Logs = Logs()
     command: Command = Command()

@@ -333,6 +333,7 @@ def probe(
             gid=gid,
             limits=Limits(settings.session.memory, settings.session.pids, settings.session.cpus, settings.session.disk),
         )
+        assert spec.door is not None
         spec.door.mkdir(mode=0o755)
         (spec.door / "prompt.md").touch(0o644)
         with _door(spec.door / "door.sock"):

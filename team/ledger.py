@@ -36,6 +36,15 @@ class Kind(StrEnum):
     SESSION_ENDED = "session.ended"  # (outcome, reason, exit, landings, seconds, rescue)
     SESSION_REMOVED = "session.removed"  # nothing of it is left on the engine
     PUSH_REFUSED = "push.refused"  # (ref, reason, rule)
+    PUSH_QUEUED = "push.queued"  # (number, commit, email, role, subject, tasks, approved) waits for the gate
+    PUSH_HELD = "push.held"  # (the same, paths, reason) waits for a person
+    PUSH_APPROVED = "push.approved"  # (number, by, note)
+    PUSH_VERDICT = "push.verdict"  # (number, landed, reason, lines, log, landing, old, commit, claims, releases, tests)
+    PUSH_TOLD = "push.told"  # (number, to) an agent heard of the verdict
+    PUSH_TAMPERING = "push.tampering"  # (commit, findings) tests deleted, skipped, loosened, emptied
+    GATE_RUN = "gate.run"  # (pushes, commit, ok, reason, seconds, tests, log)
+    GATE_FLAKY = "gate.flaky"  # (number, log) failed once, passed on the same commit
+    CLAIMS_KEPT = "claims.kept"  # (why) its session ended, but a push of it waits
     LANDING_INTENT = "landing.intent"  # (landing, old, new, subject)
     LANDING_DONE = "landing.done"  # (landing, old, new, subject, claims, releases, paths, merge)
     LANDING_DROPPED = "landing.dropped"  # (landing, reason) main never moved to it

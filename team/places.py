@@ -37,6 +37,16 @@ class Project:
         return self.state / "rescue.git"
 
     @property
+    def gate(self) -> Path:
+        """Pushes that wait for the gate; only its checks mount it."""
+        return self.state / "gate.git"
+
+    @property
+    def gate_lock(self) -> Path:
+        """Held by the process that runs the checks."""
+        return self.state / "gate.lock"
+
+    @property
     def ledger(self) -> Path:
         return self.state / "ledger.db"
 

@@ -48,10 +48,10 @@ def unfinished(ledger: Ledger) -> dict[str, Event]:
 
 
 async def _remove_strangers(team: Team, found: list[Found], open_sessions: dict[str, Event]) -> None:
-    """Rescue containers of a former supervisor, and sessions that the ledger has already ended."""
+    """Rescue and gate containers of a former supervisor, and sessions that the ledger has already ended."""
     for item in found:
         known = item.name.startswith(f"team-{team.project.id}-{item.session}")
-        if known and (item.entry == "rescue" or item.session not in open_sessions):
+        if known and (item.entry in ("rescue", "gate") or item.session not in open_sessions):
             await team.engine.call(team.runtime.remove, item.id)
 
 

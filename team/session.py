@@ -212,8 +212,9 @@ class Session:
         held = self.team.upstream.held_by(self.id)
         if held:
             why = f"session {self.id} ended: {self._ended.outcome.value} ({self._ended.reason})"
-            await self._call(self.team.upstream.release, self.id, self.seat.name, why)
-            self.log.team(f"released {', '.join(held)}")
+            released = await self._call(self.team.upstream.release, self.id, self.seat.name, why)
+            word = "released" if released else "a push waits, so these stay taken until its verdict:"
+            self.log.team(f"{word} {', '.join(held)}")
         await self.door.close()
         removed = await self._remove(keep_volume=kept)
         shutil.rmtree(self._directory, ignore_errors=True)

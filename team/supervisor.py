@@ -33,6 +33,7 @@ from team.reconcile import reconcile
 from team.runtimes import Spec, runtime
 from team.session import Ended, Session, Team
 from team.text import one_line
+from team.upstream.check import ContainerChecker
 from team.upstream.upstream import Upstream
 
 OnEvent = Callable[[Event], None]
@@ -92,7 +93,7 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
     )  # ending what is left needs none, so none can be in the way
     door_directory(project)
     ledger = Ledger(project.ledger)
-    upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected)
+    upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected, gate=plan.settings.gate)
     async with gateway_of(plan, ledger) as gateway:
         team = Team(
             project,
@@ -107,7 +108,7 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
             stop=lambda reason: supervisor.stop(reason),
         )
         supervisor = Supervisor(team, on_event)
-        with _signals(supervisor):
+        with _signals(supervisor), _gate(team):
             return await supervisor.run()
 
 
@@ -126,6 +127,21 @@ def gateway_of(plan: Plan, ledger: Ledger) -> Gateway:
         base_url=None if plan.model_url else "",
         which=lambda provider: plan.may_pay or is_loopback(provider.base_url),
     )
+
+
+@contextlib.contextmanager
+def _gate(team: Team) -> Iterator[None]:
+    """The gate's checks, at work for as long as the team is. With no seats only what is left is ended."""
+    plan = team.plan
+    if not plan.settings.gate.check or not plan.seats:
+        yield
+        return
+    setup, limits = plan.settings.session.setup, plan.limits
+    checker = ContainerChecker(
+        team.project, plan.settings.gate, team.runtime, plan.image, setup, plan.uid, plan.gid, limits
+    )
+    with team.upstream.open_gate(checker).running():
+        yield
 
 
 @contextlib.contextmanager
@@ -196,6 +212,7 @@ class Supervisor:
             await self._all(list(self._finishing))
             if self._errors:
                 raise self._errors[0]
+            await self._let_pushes_land()
         finally:
             for task in background:
                 task.cancel()
@@ -216,6 +233,16 @@ class Supervisor:
                 for task in pending:
                     task.cancel()
                 raise TeamError("the engine does not answer; its sessions stay as they are until the next `team up`")
+
+    async def _let_pushes_land(self) -> None:
+        """After the last session: what it pushed gets its verdict now; stopped by a person, only for so long."""
+        if not self.team.plan.seats or not self.team.plan.settings.gate.check:
+            return
+        began = time.monotonic()
+        while not self._now and any(p.state == "queued" for p in await asyncio.to_thread(self.team.upstream.waiting)):
+            if self._stopping.is_set() and time.monotonic() - began > self.team.plan.settings.session.land_time:
+                return
+            await asyncio.sleep(0.5)
 
     def _note_error(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -355,6 +382,8 @@ class Supervisor:
     def _say_when_idle(self) -> None:
         if self._sessions or self._idle_said or len(self._waiting_for_main) < len(self.team.plan.seats):
             return
+        if any(push.state == "queued" for push in self.team.upstream.waiting()):
+            return  # its verdict is news to somebody
         self._idle_said = True
         self.team.ledger.append(Kind.TEAM_IDLE)
         if self.team.plan.until_idle:

@@ -356,6 +356,11 @@ def _say_ended(event: Event) -> str:
     return f"session ended: {', '.join(facts)}{_because(event)}"
 
 
+def _say_held(event: Event) -> str:
+    number = event.data.get("number")
+    return f"push {number} held{_because(event)}; `team held {number}`, `team approve {number}`, `team deny {number}`"
+
+
 def _say_landed(event: Event) -> str | None:
     if not worth_a_landing(event):
         return None
@@ -380,6 +385,12 @@ _DESCRIPTIONS: dict[str, Callable[[Event], str | None]] = {
     Kind.SESSION_ADOPTED: lambda e: "session adopted: it went on running",
     Kind.SESSION_ENDED: _say_ended,
     Kind.PUSH_REFUSED: lambda e: f"push refused{_because(e)}",
+    Kind.PUSH_QUEUED: lambda e: f"push {e.data.get('number')} waits for the gate",
+    Kind.PUSH_HELD: _say_held,
+    Kind.PUSH_APPROVED: lambda e: f"push {e.data.get('number')} approved by {_words(e, 'by')}; waits for the gate",
+    Kind.PUSH_TAMPERING: lambda e: f"tests: a push {one_line(', '.join(e.data.get('findings') or []), 300)}",
+    Kind.GATE_FLAKY: lambda e: f"the check is flaky: failed once, passed on the same commit (log {_words(e, 'log')})",
+    Kind.CLAIMS_KEPT: lambda e: "its session ended; its task stays taken until its push has a verdict",
     Kind.LANDING_DONE: _say_landed,
     Kind.LANDING_DROPPED: lambda e: f"landing dropped{_because(e)}",
     Kind.CLAIM: lambda e: f"claimed {_task(e)}",

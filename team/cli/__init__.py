@@ -34,9 +34,13 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Work": {
         "tasks": ("team.cli.tasks", "List tasks: free, held and by whom."),
         "task": ("team.cli.task", "Add a task."),
+        "held": ("team.cli.held", "List pushes that wait for you, or show one."),
+        "approve": ("team.cli.approve", "Let a held push land."),
+        "deny": ("team.cli.deny", "Refuse a held push; its agent hears why."),
         "unblock": ("team.cli.unblock", "Let agents try a task again that failed three times."),
         "rescue": ("team.cli.rescue", "List, show or drop what sessions left behind."),
         "pull": ("team.cli.pull", "Bring what landed into your branch."),
+        "mirror": ("team.cli.mirror", "Publish main to GitHub, GitLab or any git remote."),
     },
     "More": {
         "image": ("team.cli.image", "Build the image that sessions run in."),

@@ -44,7 +44,7 @@ def _print(tasks: list[Task]) -> None:
     from team.view import span
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("TASK", "STATE", "SINCE", "TITLE"):
+    for name in ("TASK", "STATE", "SINCE", "TITLE", "PUSH")[: 5 if any(task.push for task in tasks) else 4]:
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for task in tasks:
         held = task.agent is not None
@@ -53,5 +53,6 @@ def _print(tasks: list[Task]) -> None:
             Text(task.agent or task.state, "green" if held else ""),
             Text("" if task.since is None else span(time.time() - task.since)),
             Text(task.title),
+            *([Text(task.push)] if len(table.columns) == 5 else []),
         )
     screen.console().print(table)

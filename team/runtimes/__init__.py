@@ -19,6 +19,8 @@ INSIDE_DIR = "/opt/team"
 """Where ``team/inside`` is mounted, read-only."""
 WORKSPACE = "/workspace"
 UPSTREAM = "/upstream"
+GATE = "/gate"
+"""Where a check of the gate finds the objects of pushes that wait, read-only."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,14 @@ class Spec:
     """Set in the container. Holds the session's token, never a real key."""
     upstream: Path
     """The bare repository on the host, mounted read-only at ``/upstream``."""
-    door: Path
-    """The session's door directory on the host, mounted read-only at ``/run/team``."""
+    door: Path | None
+    """The session's door directory on the host, mounted read-only at ``/run/team``; None: no way out at all."""
     workspace: str
     """Name of the volume at ``/workspace``; made if missing."""
     entry: str = "entry"
-    """Which script of ``team/inside`` runs: ``entry`` or ``rescue``."""
+    """Which script of ``team/inside`` runs: ``entry``, ``rescue`` or ``gate``."""
+    gate: Path | None = None
+    """The repository of pushes that wait, mounted read-only at ``/gate``; for checks of the gate only."""
     caches: dict[str, str] = field(default_factory=dict)
     """Path in the container -> volume name; made, and given to the session's user, if missing."""
     uid: int = 1000

@@ -22,7 +22,7 @@ from docker import errors
 from docker.utils import kwargs_from_env
 
 from team.errors import TeamError
-from team.runtimes import DOOR_DIR, INSIDE_DIR, UPSTREAM, WORKSPACE, EngineLost, Exit, Found, Gone, Spec
+from team.runtimes import DOOR_DIR, GATE, INSIDE_DIR, UPSTREAM, WORKSPACE, EngineLost, Exit, Found, Gone, Spec
 from team.runtimes.lines import Lines
 from team.text import one_line
 
@@ -353,7 +353,8 @@ def _config(spec: Spec) -> dict[str, Any]:
             "LogConfig": {"Type": "json-file", "Config": {"max-size": "20m", "max-file": "2"}},
             "Mounts": [
                 _bind(spec.upstream, UPSTREAM),
-                _bind(spec.door, DOOR_DIR),
+                *([_bind(spec.door, DOOR_DIR)] if spec.door else []),
+                *([_bind(spec.gate, GATE)] if spec.gate else []),
                 _bind(INSIDE, INSIDE_DIR),
                 _volume(spec.workspace, WORKSPACE, labels),
                 *(_volume(volume, path, _cache_labels(spec, path)) for path, volume in spec.caches.items()),

@@ -79,7 +79,8 @@ class ProcessRuntime:
             "TEAM_UPSTREAM": str(spec.upstream),
             "TEAM_WORKSPACE": str(self._volume(spec.workspace)),
             "TEAM_DOOR_SOCKET": "",
-            "TEAM_PROMPT": str(spec.door / "prompt.md"),
+            "TEAM_PROMPT": str(spec.door / "prompt.md") if spec.door else os.devnull,
+            "TEAM_GATE": str(spec.gate or ""),
             MARK: home.name,
         }
 

@@ -77,6 +77,12 @@ class Verdict:
     """What the pusher should know."""
     forced: list[str] = field(default_factory=list)
     """Claims made although a task like them is held or was finished."""
+    changes: list[Change] = field(default_factory=list)
+    """What main would change in."""
+
+
+Admit = Callable[[Verdict], None]
+"""Asked about a push that is allowed, while the turn is held; raises whatever keeps it from landing now."""
 
 
 class Lander:
@@ -99,8 +105,11 @@ class Lander:
         self.repository, self.incoming, self.ledger, self._inspector = repository, incoming, ledger, inspector
         self._limits, self._globs, self._clock = limits, tuple(globs), clock
 
-    def land(self, pusher: Pusher, push: Push, quarantine: Quarantine) -> Landed | None:
-        """Bring ``push`` into main by a merge commit; None where main has it already. Raises :class:`Refused`."""
+    def land(self, pusher: Pusher, push: Push, quarantine: Quarantine, admit: Admit) -> Landed | None:
+        """Bring ``push`` into main by a merge commit; None where main has it already.
+
+        Raises :class:`Refused`, and whatever ``admit`` raises.
+        """
         with self.turn.taken():
             if not pusher.alive():
                 raise ended()
@@ -112,6 +121,7 @@ class Lander:
                 verdict = self._judge(pusher, push, quarantine, self.repository.store.commit(main))
             except Missing as e:
                 raise Refused("objects", f"the push is incomplete: {e}; push again from a full clone") from None
+            admit(verdict)
             return self._move(pusher, push, quarantine, main, verdict)
 
     def mend(self) -> None:
@@ -170,12 +180,11 @@ class Lander:
             claims: list[str] = []
             releases = self._person_releases(pusher, changes)
         else:
-            self._check_protected(changes)
             self._check_tickets(pusher, changes)
             claims, releases = self._outcome(pusher, judge, quarantine, tree, changes)
         lock_only = all(folded_root(c.path) == LOCK_DIR for c in changes) and bool(claims or releases)
         kind = "work" if not lock_only else "claim" if claims else "release"
-        verdict = Verdict(tree, len(changes), claims, releases, kind, is_merge)
+        verdict = Verdict(tree, len(changes), claims, releases, kind, is_merge, changes=changes)
         if not pusher.is_person:
             self.read_locks(verdict, quarantine.store, tree)
             self.check_claims(pusher, verdict, self.claims, force=push.force)
@@ -380,7 +389,8 @@ class Lander:
         # What is landed before its lock goes is work on what the session holds.
         tasks = dict.fromkeys([*verdict.claims, *freed]) or self.claims.held_by(session or "")
         trailers += [("Task", task) for task in tasks]
-        trailers += [("Landing", str(number))]
+        # Kind tells lock traffic from work, so that one --grep makes main a story.
+        trailers += [("Kind", verdict.kind), ("Landing", str(number))]
         body = "\n".join(f"Team-{key}: {one_line(value, 100)}" for key, value in trailers if value)
         parents = [main, pushed] if pushed else [main]
         message = f"{subject}\n\n{body}\n"

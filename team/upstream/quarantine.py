@@ -40,7 +40,7 @@ class Quarantine:
         self.objects.mkdir()
         self._repository = repository
         self._synced: set[Path] = set()
-        borrowed = [_quoted(p / "objects") for p in (repository, also) if p is not None]
+        borrowed = [quoted(p / "objects") for p in (repository, also) if p is not None]
         self.env = {
             "GIT_OBJECT_DIRECTORY": str(self.objects),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(borrowed),
@@ -128,7 +128,7 @@ class Quarantine:
         return moves
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
     """``path`` as one element of git's list of directories, in which a colon would end it."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 

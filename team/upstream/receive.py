@@ -14,6 +14,7 @@ from team.errors import TeamError
 from team.ledger import Kind, Ledger
 from team.text import one_line
 from team.upstream import pack, wire
+from team.upstream.admission import RECORDED, Admission
 from team.upstream.group import Group, PushOfLocks
 from team.upstream.inspection import Inspector
 from team.upstream.landing import Landed, Lander, ended
@@ -22,6 +23,7 @@ from team.upstream.quarantine import Quarantine
 from team.upstream.refusal import Refused
 from team.upstream.repository import MAIN
 from team.upstream.rescue import Rescue, rescue_ref
+from team.upstream.undo import Undo
 
 FOR_MAIN = "refs/for/main"
 FORCE = "force-claim"
@@ -34,12 +36,14 @@ class Receiver:
     """Takes pushes for one upstream; may be used from several threads at once."""
 
     lander: Lander
+    admission: Admission
     inspector: Inspector
     rescue: Rescue
     ledger: Ledger
     limits: Landing
 
     def __post_init__(self) -> None:
+        self.undo = Undo(self.lander.repository)
         self.group = Group(self.lander)
         self._told: dict[str, int] = {}
         self._quota: dict[str, int] = {}
@@ -103,12 +107,12 @@ class Receiver:
     ) -> Landed | None:
         """Land ``head``, whose objects are in ``quarantine``; None where main has it. Raises :class:`Refused`."""
         push = self.inspector.inspect(pusher, quarantine, head)
-        landed = None
-        if push.commits:
-            push.force = force
-            quarantine.sync()
-            job = PushOfLocks(pusher, push, quarantine) if push.lock_only else None
-            landed = self.group.land(job) if job else self.lander.land(pusher, push, quarantine)
+        self.undo.check(pusher, push, quarantine)
+        push.force = force
+        quarantine.sync()
+        job = PushOfLocks(pusher, push, quarantine) if push.commits and push.lock_only else None
+        at_once = (lambda: self.group.land(job)) if job else None
+        landed = self.admission.land(pusher, push, quarantine, progress, at_once)
         if landed is None:
             progress("nothing new: main has this commit")
             return None
@@ -155,6 +159,8 @@ class Receiver:
             )
 
     def _refuse(self, pusher: Pusher, ref: str, refused: Refused) -> None:
+        if refused.rule in RECORDED:
+            return
         shown = one_line(ref.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), 100)
         self.ledger.append(
             Kind.PUSH_REFUSED,

@@ -6,18 +6,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from team.config import Settings
 from team.errors import TeamError
-from team.ledger import Ledger
+from team.ledger import Kind, Ledger
 from team.places import Project
 from team.upstream.pusher import Pusher
 from team.upstream.upstream import Upstream
 from team.upstream.wire import pkt
 
+_WAIT = 24 * 3600.0
+"""Seconds that a person's push waits for its verdict: where no supervisor runs, the gate ends with it."""
 _IDENT = re.compile(r"(.*?) <([^<>]*)> \d+ [+-]\d{4}\Z")
 
 
@@ -31,6 +37,30 @@ def serve(upstream: Upstream, pusher: Pusher) -> None:
 
     send(upstream.advertise(pusher))
     upstream.receive(pusher, sys.stdin.buffer, send)
+
+
+@contextmanager
+def gate_here(upstream: Upstream, ledger: Ledger, settings: Settings, project: Project) -> Iterator[None]:
+    """Run the checks in this process, as long as it lives and no supervisor does it."""
+    if not settings.gate.check:
+        yield
+        return
+    from team.runtimes import Limits, runtime
+    from team.upstream.check import ContainerChecker
+
+    session, started = settings.session, ledger.last(Kind.TEAM_STARTED)
+    where, image = ("docker", "") if started is None else (str(started.data["runtime"]), str(started.data["image"]))
+    if not image and where == "docker":
+        from team import images
+        from team.clients import client
+
+        image = images.plan(client(settings.client, settings.command.argv).image, settings.image, project.root)[-1].tag
+    limits = Limits(session.memory, session.pids, session.cpus, session.disk)
+    checker = ContainerChecker(
+        project, settings.gate, runtime(where), image, session.setup, os.getuid() or 1000, os.getgid() or 1000, limits
+    )
+    with upstream.open_gate(checker).running():
+        yield
 
 
 def project_of(repository: Path) -> Project:
@@ -65,14 +95,16 @@ def main(argv: list[str]) -> int:
 
         settings = load(project.root)
         ledger = Ledger(project.ledger)
-        upstream = Upstream(project, ledger, settings.landing, settings.protected)
+        gate = settings.gate.model_copy(update={"wait": _WAIT})
+        upstream = Upstream(project, ledger, settings.landing, settings.protected, gate=gate)
         upstream.main()
     except TeamError as e:
         sys.stdout.buffer.write(pkt(f"ERR team: {e}\n".encode("utf-8", "replace")))
         sys.stdout.buffer.flush()
         return 2
     try:
-        serve(upstream, person)
+        with gate_here(upstream, ledger, settings, project):
+            serve(upstream, person)
     except BrokenPipeError:
         return 1
     finally:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from team.names import TASK_DIR
 from team.text import one_line
 from team.upstream.claims import Claim, Claims
 from team.upstream.objects import REGULAR, TREE, Missing
 from team.upstream.paths import ticket_task
+from team.upstream.queue import Queue
+from team.upstream.refusal import age
 from team.upstream.repository import Repository
 
 _MOST_TICKET = 1 << 20
@@ -26,6 +29,8 @@ class Task:
     agent: str | None = None
     session: str | None = None
     since: float | None = None
+    push: str = ""
+    """What became of a push for it that has not landed."""
     strikes: tuple[str, ...] = ()
     """How sessions ended badly on it since it was last done or unblocked; from three on it is blocked."""
 
@@ -33,8 +38,8 @@ class Task:
 class Tasks:
     """Lists tasks; remembers the titles of tickets by content."""
 
-    def __init__(self, repository: Repository, claims: Claims) -> None:
-        self._repository, self._claims = repository, claims
+    def __init__(self, repository: Repository, claims: Claims, queue: Queue, clock: Callable[[], float]) -> None:
+        self._repository, self._claims, self._queue, self._clock = repository, claims, queue, clock
         self._titles: dict[str, str] = {}
 
     def all(self) -> list[Task]:
@@ -45,11 +50,19 @@ class Tasks:
         tasks = [self._held(claim, tickets.get(claim.task, "")) for claim in held]
         tasks += [self._free(name, title) for name, title in sorted(tickets.items()) if name not in taken]
         blocked = [task for task in self._claims.blocked_tasks() if task not in taken and task not in tickets]
-        return tasks + [self._free(task, "") for task in sorted(blocked)]
+        tasks += [self._free(task, "") for task in sorted(blocked)]
+        return [replace(task, push=push) if (push := self._push(task.name)) else task for task in tasks]
+
+    def _push(self, task: str) -> str:
+        for push in self._queue.waiting():
+            if task in push.tasks:
+                return f"push {push.number} {push.state} since {age(self._clock() - push.at)}"
+        verdict = self._queue.last_of(task)
+        return f"push {verdict.push.number} was refused: {verdict.reason}" if verdict else ""
 
     def _held(self, claim: Claim, title: str) -> Task:
         strikes = tuple(self._claims.strikes(claim.task))
-        return Task(claim.task, title, "held", claim.agent, claim.session, claim.since, strikes)
+        return Task(claim.task, title, "held", claim.agent, claim.session, claim.since, strikes=strikes)
 
     def _free(self, name: str, title: str) -> Task:
         state = "open" if self._claims.blocked(name) is None else "blocked"

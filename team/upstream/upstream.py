@@ -9,25 +9,31 @@ from pathlib import Path
 from typing import BinaryIO
 
 from team import git
-from team.config import Landing
+from team.config import Gate, Landing
 from team.errors import TeamError
 from team.ledger import Kind, Ledger, New
 from team.names import nearest_task_name, task_path, task_problem
 from team.places import Project
 from team.text import clean, one_line
 from team.upstream import create, rescue_view, wire
+from team.upstream import gate as gates
+from team.upstream.admission import Admission
 from team.upstream.calls import Calls
+from team.upstream.check import Checker
 from team.upstream.claims import Claim
+from team.upstream.held import Held
 from team.upstream.inspection import Inspector
 from team.upstream.landing import Landed, Lander, commit_object, edit
 from team.upstream.objects import REGULAR, Entry
 from team.upstream.pusher import Pusher
 from team.upstream.quarantine import sweep
+from team.upstream.queue import Queue, Waiting
 from team.upstream.receive import Receiver
 from team.upstream.refusal import Refused
 from team.upstream.repository import Repository
 from team.upstream.rescue import Rescue
 from team.upstream.rescue_view import Saved
+from team.upstream.shelf import Shelf
 from team.upstream.tasks import Task, Tasks, title
 from team.upstream.turn import Turn
 
@@ -44,9 +50,11 @@ class Upstream:
         landing: Landing = Landing(),  # noqa: B008 - frozen
         protected: Sequence[str] = (),
         *,
+        gate: Gate = Gate(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``landing`` bounds pushes, ``protected`` are globs on top of the default list, ``clock`` gives seconds."""
+        """``landing`` bounds pushes, ``protected`` are globs on top of the default list, ``gate`` is what work
+        must pass first, ``clock`` gives seconds."""
         self.project = project
         self._ledger, self._clock, self._born = ledger, clock, time.time()
         self._repository = Repository(project.upstream)
@@ -56,9 +64,13 @@ class Upstream:
             self._repository, project.incoming, ledger, turn, inspector, landing, protected, clock
         )  # fmt: skip
         self._rescue = Rescue(project.rescue, project.incoming, self._repository, inspector)
-        self._receiver = Receiver(self._lander, inspector, self._rescue, ledger, landing)
+        self._inspector, self._gate = inspector, gate
+        self._queue = Queue(ledger)
+        shelf, held = Shelf(project.gate, self._repository), Shelf(project.rescue, self._repository)
+        self._admission = Admission(self._lander, ledger, self._queue, gate, protected, shelf, held, clock)
+        self._receiver = Receiver(self._lander, self._admission, inspector, self._rescue, ledger, landing)
         self._claims = self._lander.claims
-        self._tasks = Tasks(self._repository, self._claims)
+        self._tasks = Tasks(self._repository, self._claims, self._queue, clock)
         self._calls = Calls(self._receiver.group, self._tasks, landing.claims, clock)
 
     @staticmethod
@@ -94,16 +106,59 @@ class Upstream:
         with self._lander.turn.taken():
             self._lander.mend()
             tasks = self._claims.held_by(session)
+            self._queue.sync()
+            waiting = {task for push in self._queue.of_session(session) for task in push.tasks}
+            if waiting.intersection(tasks):  # they stay its agent's until the verdict
+                self._queue.keep(session, agent, why)
+            tasks = [task for task in tasks if task not in waiting]
             if tasks:
                 self._lander.free(tasks, why, agent=agent, session=session)
         return tasks
+
+    def open_gate(self, checker: Checker) -> gates.Gate:
+        """What checks waiting pushes with ``checker``, once it runs."""
+        return gates.Gate(
+            self.project, self._gate, self._repository, self._lander, self._inspector, self._admission, checker,
+            after=self._let_go, clock=self._clock,
+        )  # fmt: skip
+
+    def waiting(self) -> list[Waiting]:
+        """Every push that waits for the gate or for a person, first come first."""
+        self._queue.sync()
+        return self._queue.waiting()
+
+    @property
+    def held(self) -> Held:
+        """The pushes that wait for a person."""
+        return Held(self._lander, self._inspector, self._admission, self._gate, self._let_go)
+
+    def _let_go(self, push: Waiting) -> None:
+        """After a verdict: the claims of a session that ended while it waited are free now."""
+        session = push.session or ""
+        if self._queue.kept(session) is None:
+            return
+        with self._lander.turn.taken():
+            self._queue.sync()
+            self._free_kept(session)
+
+    def _free_kept(self, session: str) -> None:
+        """The turn must be held."""
+        kept = self._queue.kept(session)
+        self._claims.sync()
+        tasks = self._claims.held_by(session)
+        if kept is not None and tasks and not self._queue.of_session(session):
+            self._lander.free(tasks, kept[1], agent=kept[0], session=session)
 
     def claim(self, pusher: Pusher, asked: Mapping[str, str]) -> str:
         """``team claim`` in a session: ``task``, and ``scope``, ``note``, ``force`` where given.
 
         Returns what the session is told. Raises :class:`TeamError` for a bad name, :class:`Refused` by the rules.
         """
-        return self._answer(self._calls.claim, pusher, asked)
+        said = self._answer(self._calls.claim, pusher, asked)
+        self._queue.sync()
+        news: list[str] = []
+        self._admission.tell(news.append, pusher, (asked.get("task", ""),))
+        return "\n".join([said.rstrip("\n"), *news]) + "\n" if news else said
 
     def give_back(self, pusher: Pusher, asked: Mapping[str, str]) -> str:
         """``team release`` in a session: ``task`` (needed where it holds several), ``done``, ``reason``.
@@ -143,6 +198,7 @@ class Upstream:
     def tasks(self) -> list[Task]:
         """Held tasks, then open ones, each by name."""
         self._claims.sync()
+        self._queue.sync()
         return self._tasks.all()
 
     def add_task(self, name: str, text: str, person: Pusher) -> str:
@@ -230,6 +286,9 @@ class Upstream:
             for repository in (self.project.upstream, self.project.rescue):
                 _remove_stale_locks(repository, self._born)
             self._lander.mend()
+            self._queue.sync()
+            for session in self._queue.all_kept():
+                self._free_kept(session)
             locks = self._lander.locks()
             if nobodys := [task for task in locks if self._claims.holder(task) is None]:
                 self._lander.free(nobodys, "no session holds it", agent="team", session=None)

@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from team.config import Landing
+from team.config import Gate, Landing
 from team.ledger import Event, Kind, Ledger
 from team.names import agent_email
 from team.places import Project
@@ -164,10 +164,12 @@ class Site:
         key = clone.session or "person"
         self.pushers[key] = replace(self.pushers[key], ending=True)
 
-    def reopen(self, landing: Landing | None = None, protected: tuple[str, ...] = ()) -> Upstream:
+    def reopen(
+        self, landing: Landing | None = None, protected: tuple[str, ...] = (), gate: Gate | None = None
+    ) -> Upstream:
         """Upstream as a restarted supervisor sees it."""
         self.upstream.close()
-        self.upstream = Upstream(self.project, self.ledger, landing or self.landing, protected)
+        self.upstream = Upstream(self.project, self.ledger, landing or self.landing, protected, gate=gate or Gate())
         return self.upstream
 
     def git(self, *args: str) -> str:

@@ -22,7 +22,6 @@ def test_protected_paths_are_a_persons(site: Site) -> None:
     for path in ("team.toml", ".claude/settings.json", "deep/claude.MD", "secret/deep/x.key", "CLAUDE\u200d.md"):
         one.commit_paths("obey me", {path: "x\n"})
         assert "only a person may change" in one.refused()
-        assert site.rule() == "protected"
         one.git("reset", "-q", "--hard", "HEAD~1")
     ann.commit_paths("my own", {"CLAUDE.md": "x\n", ".gitattributes": "* text=auto\n"})
     ann.lands()
@@ -30,8 +29,7 @@ def test_protected_paths_are_a_persons(site: Site) -> None:
     one.lands()
     one.pull()
     one.commit_paths("away", {"CLAUDE.md": None})
-    one.refused()
-    assert site.rule() == "protected"
+    assert "held as" in one.refused()
 
 
 def test_default_protection_in_any_spelling() -> None:

@@ -50,7 +50,8 @@ def test_a_landing_is_a_merge_with_trailers_and_keeps_the_agents_commit(site: Si
         "agent-01 <agent-01@team.invalid>|team|Land Mend the thing (agent-01)"
     )
     trailers = site.git("log", "-1", "--format=%(trailers)", "main")
-    assert trailers.split("\n") == ["Team-Agent: agent-01", "Team-Role: worker", "Team-Session: s-1", "Team-Landing: 1"]
+    who = ["Team-Agent: agent-01", "Team-Role: worker", "Team-Session: s-1"]
+    assert trailers.split("\n") == [*who, "Team-Kind: work", "Team-Landing: 1"]
     intent, done = site.events(Kind.LANDING_INTENT, Kind.LANDING_DONE)
     assert intent.data == done.data
     assert (done.data["old"], done.data["new"], done.data["pushed"]) == (old, site.upstream.main(), head)
