@@ -23,8 +23,8 @@ class Kind(StrEnum):
     TEAM_STARTED = "team.started"  # (pid, seats, client, model, runtime, limits)
     TEAM_STOPPING = "team.stopping"  # (reason, seconds)
     TEAM_STOPPED = "team.stopped"  # (reason)
-    TEAM_IDLE = "team.idle"  # every seat waits for main to move
-    SEAT_WAITING = "seat.waiting"  # (seconds, reason)
+    TEAM_IDLE = "team.idle"  # (reason) every seat waits for main to move, or for a budget (reason)
+    SEAT_WAITING = "seat.waiting"  # (seconds, reason); seconds are None where nobody knows
     RUNTIME_LOST = "runtime.lost"  # (reason) the engine does not answer
     RUNTIME_FOUND = "runtime.found"  # (seconds)
     SESSION_STARTING = "session.starting"  # (n, role, client, model, image, base, log)

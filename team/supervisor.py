@@ -165,7 +165,8 @@ class Supervisor:
         self._on_event = on_event
         self._sessions: dict[str, Session] = {}
         self._finishing: set[asyncio.Task[None]] = set()
-        self._waiting_for_main: set[str] = set()
+        self._idle: dict[str, str] = {}
+        """Seats that wait for somebody else, each with what it lacks where that is a budget."""
         self._stopping = asyncio.Event()
         self._moved = asyncio.Event()
         self._errors: list[BaseException] = []
@@ -347,12 +348,12 @@ class Supervisor:
         """Wait where the budget is spent, or the provider's limit holds; whether there was nothing to wait for."""
         gateway = self.team.gateway
         if spent := gateway.exhausted(seat.name, seat.role):
-            self._waiting_for_main.add(seat.name)
-            self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=None, reason=f"out of budget: {spent}")
+            self._idle[seat.name] = reason = f"out of budget: {spent}"
+            self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=None, reason=reason)
             self._say_when_idle()
             while not self._stopping.is_set() and gateway.exhausted(seat.name, seat.role):
                 await gateway.wait_for_room(seat.name, seat.role, ROOM_SECONDS)
-            self._waiting_for_main.discard(seat.name)
+            del self._idle[seat.name]
             return False
         if left := max(0.0, gateway.paused_until() - time.time()):
             await self._pause(seat, left, "the provider's limit holds", until_moved=False)
@@ -369,7 +370,7 @@ class Supervisor:
         self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=seconds, reason=reason)
         waits = {asyncio.create_task(self._stopping.wait())}
         if until_moved:
-            self._waiting_for_main.add(seat.name)
+            self._idle[seat.name] = ""
             self._say_when_idle()
             waits.add(asyncio.create_task(self._moved.wait()))
         try:
@@ -377,17 +378,18 @@ class Supervisor:
         finally:
             for wait in waits:
                 wait.cancel()
-            self._waiting_for_main.discard(seat.name)
+            self._idle.pop(seat.name, None)
 
     def _say_when_idle(self) -> None:
-        if self._sessions or self._idle_said or len(self._waiting_for_main) < len(self.team.plan.seats):
+        if self._sessions or self._idle_said or len(self._idle) < len(self.team.plan.seats):
             return
         if any(push.state == "queued" for push in self.team.upstream.waiting()):
             return  # its verdict is news to somebody
         self._idle_said = True
-        self.team.ledger.append(Kind.TEAM_IDLE)
+        lacking = next((lack for lack in self._idle.values() if lack), "")
+        self.team.ledger.append(Kind.TEAM_IDLE, reason=lacking)
         if self.team.plan.until_idle:
-            self.stop("idle")
+            self.stop(lacking or "idle")
 
     # -- background -------------------------------------------------------------------------------------------
 
@@ -428,7 +430,7 @@ class Supervisor:
         head = await asyncio.to_thread(_head, tree)
         while True:
             await asyncio.sleep(TREE_SECONDS)
-            if self._waiting_for_main and (now := await asyncio.to_thread(_head, tree)) != head:
+            if self._idle and (now := await asyncio.to_thread(_head, tree)) != head:
                 head = now
                 self._main_moved()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from team.gateway.reset import clock_words
 from team.ledger import Event, Kind, Ledger
 from team.text import one_line
 
@@ -33,6 +34,7 @@ class SeatView:
     last_landing: float | None = None
     """When the newest of them landed, in this run or before it."""
     wait_until: float | None = None
+    """None where it does not wait, or nobody knows until when."""
     wait_reason: str = ""
     outcome: str = ""
     """How the newest ended session ended."""
@@ -81,7 +83,11 @@ class View:
         """Why the team stopped; None while it runs or when it did not say (its process was killed)."""
         self.engine_lost = ""
         """Why the engine does not answer; empty when it does."""
-        self.idle = False
+        self.idle = ""
+        """What every seat waits for; empty while one works."""
+        self.paused_until = 0.0
+        """Until when nobody asks the provider (seconds since the epoch): it said so."""
+        self.pause_reason = ""
         self.last_id = 0
         self.open: dict[str, str] = {}
         """Sessions that began and of which something may be left, each with its agent."""
@@ -118,7 +124,7 @@ class View:
 
     def _team_started(self, event: Event) -> None:
         self.started, self.totals = event, Totals(started=event.at)
-        self.stopping, self.stopped, self.engine_lost, self.idle = "", None, "", False
+        self.stopping, self.stopped, self.engine_lost, self.idle = "", None, "", ""
         for seat in self.seats.values():
             seat.listed, seat.landings = False, 0
         for name, role in event.data.get("seats", []):
@@ -139,12 +145,17 @@ class View:
                 _enter(seat, "stopped", event.at)
 
     def _team_idle(self, event: Event) -> None:
-        self.idle = True
+        self.idle = _idle_words(event)
+
+    def _model_paused(self, event: Event) -> None:
+        self.paused_until = float(event.data.get("until") or 0)
+        self.pause_reason = _words(event, "reason")
 
     def _waiting(self, event: Event) -> None:
         seat = self._seat(event)
         _enter(seat, "waiting", event.at)
-        seat.wait_until = event.at + float(event.data.get("seconds") or 0)
+        seconds = event.data.get("seconds")
+        seat.wait_until = None if seconds is None else event.at + float(seconds)
         seat.wait_reason = _words(event, "reason")
 
     def _runtime_lost(self, event: Event) -> None:
@@ -160,7 +171,7 @@ class View:
         seat.role = str(event.data.get("role") or seat.role)
         seat.log = str(event.data.get("log") or "")
         seat.version = ""
-        self.idle = False
+        self.idle = ""
         self.totals.sessions += 1
         self.open[event.session or "?"] = seat.agent
 
@@ -243,6 +254,7 @@ _HANDLERS: dict[str, Callable[[View, Event], None]] = {
     Kind.TEAM_STOPPED: View._team_stopped,
     Kind.TEAM_IDLE: View._team_idle,
     Kind.SEAT_WAITING: View._waiting,
+    Kind.MODEL_PAUSED: View._model_paused,
     Kind.RUNTIME_LOST: View._runtime_lost,
     Kind.RUNTIME_FOUND: View._runtime_found,
     Kind.SESSION_STARTING: View._starting,
@@ -347,7 +359,20 @@ def _say_stopping(event: Event) -> str:
 
 
 def _say_waiting(event: Event) -> str:
-    return f"waits {span(float(event.data.get('seconds') or 0))}{_because(event)}"
+    seconds = event.data.get("seconds")
+    return ("waits" if seconds is None else f"waits {span(float(seconds))}") + _because(event)
+
+
+def _idle_words(event: Event) -> str:
+    return _words(event, "reason") or "every seat waits for main to move"
+
+
+def _say_egress(event: Event) -> str | None:
+    if not event.data.get("refused"):
+        return None
+    host = _words(event, "host", 100)
+    where = f"{host}:{_words(event, 'port', 5)}" if host else "a connection"
+    return f"the network refused {where}: {_words(event, 'refused')}"
 
 
 def _say_ended(event: Event) -> str:
@@ -377,7 +402,11 @@ _DESCRIPTIONS: dict[str, Callable[[Event], str | None]] = {
     Kind.TEAM_STARTED: _say_started,
     Kind.TEAM_STOPPING: _say_stopping,
     Kind.TEAM_STOPPED: lambda e: f"stopped: {_stop_reason(e)}",
-    Kind.TEAM_IDLE: lambda e: "idle: every seat waits for main to move; nothing is spent",
+    Kind.TEAM_IDLE: lambda e: f"idle: {_idle_words(e)}; nothing is spent",
+    Kind.MODEL_PAUSED: lambda e: f"all wait until {clock_words(float(e.data.get('until') or 0))}{_because(e)}",
+    Kind.MODEL_REFUSED: lambda e: f"model call refused{_because(e)}",
+    Kind.BUDGET_SET: lambda e: f"the budget is ${float(e.data.get('usd') or 0):g} now",
+    Kind.EGRESS: _say_egress,
     Kind.SEAT_WAITING: _say_waiting,
     Kind.RUNTIME_LOST: lambda e: f"engine lost{_because(e)}; sessions keep their tasks until it answers",
     Kind.RUNTIME_FOUND: lambda e: f"engine answers again after {span(float(e.data.get('seconds') or 0))}",

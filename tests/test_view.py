@@ -122,6 +122,17 @@ def test_a_waiting_seat_says_until_when_and_why(ledger: Ledger, clock: Clock) ->
     assert seat.wait_reason == "landed nothing; waits for main to move"
     begin(ledger, "agent-01", 1)
     assert seats(ledger)[0].wait_until is None
+    ledger.append(Kind.SEAT_WAITING, agent="agent-01", seconds=None, reason="out of budget: $1 of $1 spent")
+    assert (seats(ledger)[0].state, seats(ledger)[0].wait_until) == ("waiting", None)
+
+
+def test_a_pause_of_the_provider_and_what_an_idle_team_lacks(ledger: Ledger, clock: Clock) -> None:
+    start(ledger)
+    ledger.append(Kind.MODEL_PAUSED, seconds=9, until=clock.now + 9, reason="anthropic answered 429: slow down")
+    ledger.append(Kind.TEAM_IDLE, reason="out of budget: $1 of $1 spent")
+    seen = view(ledger)
+    assert (seen.paused_until, seen.pause_reason) == (clock.now + 9, "anthropic answered 429: slow down")
+    assert seen.idle == "out of budget: $1 of $1 spent"
 
 
 def test_locks_taken_and_given_back_are_no_landings(ledger: Ledger) -> None:
@@ -191,6 +202,18 @@ def event(kind: str, /, **data: Any) -> Event:
             "a-1: session ended: timed_out, 1 landing, 1 h 01 min: too long",
         ),
         (event(Kind.SEAT_WAITING, agent="a-1", seconds=120, reason="nothing"), "a-1: waits 2 min: nothing"),
+        (event(Kind.SEAT_WAITING, agent="a-1", seconds=None, reason="out of budget"), "a-1: waits: out of budget"),
+        (
+            event(Kind.MODEL_PAUSED, agent="a-1", until=time.mktime((2030, 1, 2, 3, 4, 5, 0, 0, 0)), reason="x: 429"),
+            "a-1: all wait until 2030-01-02 03:04: x: 429",
+        ),
+        (event(Kind.MODEL_REFUSED, agent="a-1", reason="no price"), "a-1: model call refused: no price"),
+        (event(Kind.BUDGET_SET, usd=30.0), "team: the budget is $30 now"),
+        (
+            event(Kind.EGRESS, agent="a-1", host="evil.example", port=443, refused="not in the list"),
+            "a-1: the network refused evil.example:443: not in the list",
+        ),
+        (event(Kind.EGRESS, agent="a-1", host="pypi.org", port=443, refused="", sent=9), None),
         (event(Kind.ERROR, reason="no space"), "team: ERROR no space"),
         (event(Kind.RESCUE_SAVED, agent="a-1", ref="refs/rescue/a"), "a-1: work rescued to refs/rescue/a"),
         (
@@ -210,7 +233,8 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]x[/red]\r\nteam: ERROR faked\u202e\u200b\
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_what_agents_write_cannot_steer_a_terminal_or_fake_a_line(kind: Kind) -> None:
-    data = dict.fromkeys(("reason", "subject", "new", "why", "by", "ref", "outcome", "client", "runtime"), HOSTILE)
+    names = "reason subject new why by ref outcome client runtime host port refused".split()
+    data = dict.fromkeys(names, HOSTILE)
     line = describe(Event(1, 0.0, kind, "agent-01", "agent-01.1", HOSTILE, data)) or ""
     assert not set(line) & set("\x1b\x07\r\n\u202e\u200b\x9b")
     assert len(line) < 1000

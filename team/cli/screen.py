@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from team.gateway.reset import clock_words
 from team.ledger import Event
 from team.text import one_line
 from team.view import SeatView, View, describe, event_json, plural, span
@@ -110,7 +111,9 @@ def head(view: View, now: float) -> Text:
     if view.stopping:
         text.append(f"  stopping: {view.stopping}", "yellow")
     elif view.idle:
-        text.append("  idle: every seat waits for main to move", "yellow")
+        text.append(f"  idle: {view.idle}", "yellow")
+    if view.paused_until > now:
+        text.append(f"  all wait until {clock_words(view.paused_until)}: {view.pause_reason}", "yellow")
     return text
 
 

@@ -49,7 +49,7 @@ class SpanType(click.ParamType[float]):
 @click.option("--detach", "-d", is_flag=True, help="Run in the background; returns when the team has started.")
 @click.option("--sessions", type=click.IntRange(1), help="Stop after so many sessions per seat.")
 @click.option("--for", "seconds", type=SpanType(), metavar="TIME", help="Stop after a time, like 12h or 90m.")
-@click.option("--until-idle", is_flag=True, help="Stop when every seat waits for main to move.")
+@click.option("--until-idle", is_flag=True, help="Stop when every seat waits for main, or a budget.")
 @click.option("--dry-run", is_flag=True, help="Print the exact container settings and the prompt; change nothing.")
 @click.option("--budget", type=click.FloatRange(0, 1e9), metavar="USD", help="What the project may cost in all.")
 @click.option("--yes", is_flag=True, help="Spend real money without any budget.")
