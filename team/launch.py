@@ -174,6 +174,22 @@ def check_money(plan: Plan) -> None:
             f"there is no budget: {plural(len(plan.seats), 'seat')} would spend at {_host(plan.model_url)} without "
             "limit; set one: `team up --budget 20` (US dollars), or [budget] in team.toml; or go on without: --yes"
         )
+    _check_prices(plan)
+
+
+def _check_prices(plan: Plan) -> None:
+    """Raise :class:`TeamError` for a model that the gateway would refuse for want of a price."""
+    from team.clients import client
+    from team.gateway.prices import Prices, how_to_price
+
+    if not plan.budget.in_dollars:
+        return
+    prices = Prices(plan.user.gateway.prices if plan.user else None)
+    chosen = client(plan.client, plan.client_argv)
+    for seat in plan.seats:
+        name = chosen.asks(plan.model_of(seat.role))[1]
+        if name and prices.of(name) is None:
+            raise TeamError(how_to_price(name))
 
 
 def _how_to_give_a_key(plan: Plan) -> str:

@@ -56,6 +56,8 @@ class Export:
     """Which of the token counts it has."""
     by_day: bool
     by_model: bool
+    writes_in_input: bool
+    """It counts cache writes as input."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def compare(export: Export, calls: Iterable[Call]) -> Comparison:
         unknown += not call.known
         row = ours[day if export.by_day else ALL, plain(call.model) if export.by_model else ALL]
         for name, count in call.tokens.items():
-            row[name] += count
+            row["input" if export.writes_in_input and name == "cache_write" else name] += count
     lines = [
         Line(*key, name, ours[key][name] if key in ours else 0, export.rows.get(key, {}).get(name, 0))
         for key in sorted(ours.keys() | export.rows.keys())
@@ -151,7 +153,8 @@ def _export(rows: list[tuple[int, dict[str, Any]]], shown: str) -> Export:
         key = (_day(row, where) if by_day else ALL, plain(one_line(model, 80)) if by_model else ALL)
         for name, count in counts.items():
             summed[key][name] += count
-    return Export(dict(summed), fields, by_day, by_model)
+    beside = any(_FIELD.get(name) == "cached" for name in names)
+    return Export(dict(summed), fields, by_day, by_model, beside and "cache_write" not in fields)
 
 
 def _counts(row: dict[str, Any], where: str) -> dict[str, int]:

@@ -237,7 +237,7 @@ def test_the_csv_of_the_anthropic_console(book: Book, tmp_path: Path) -> None:
 
 def test_the_json_of_the_usage_reports(book: Book, tmp_path: Path) -> None:
     book.call(input=100, output=10, cache_write=7, cache_read=3)
-    book.call(input=20, output=5, cache_read=80, model="gpt-5.5")
+    book.call(input=15, output=5, cache_write=5, cache_read=80, model="gpt-5.5")
     anthropic = {
         "data": [
             {
@@ -261,7 +261,7 @@ def test_the_json_of_the_usage_reports(book: Book, tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps(anthropic), "usage.json")
     found = differences(book, path)
     assert found.pop(("2026-10-16", MODEL, "output")) == 1
-    assert set(found) == {("2026-10-16", "gpt-5.5", f) for f in ("input", "output", "cache_read")}
+    assert set(found) == {("2026-10-16", "gpt-5.5", f) for f in cost.TOKENS}
     result = {"model": "gpt-5.5-2026-03-05", "input_tokens": 100, "input_cached_tokens": 80, "output_tokens": 5}
     openai = {"data": [{"start_time": int(NOON) - 43200, "end_time": int(NOON) + 43200, "results": [result]}]}
     path = written(tmp_path, json.dumps(openai), "usage.json")

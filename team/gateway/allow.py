@@ -52,13 +52,13 @@ FIELDS: Mapping[Shape, frozenset[str]] = {
     "responses": frozenset(
         "model input instructions tools tool_choice parallel_tool_calls max_output_tokens max_tool_calls reasoning "
         "text include stream stream_options temperature top_p top_logprobs truncation metadata client_metadata "
-        "prompt_cache_key prompt_cache_retention safety_identifier user store verbosity".split()
+        "prompt_cache_key safety_identifier user store verbosity".split()
     ),
     "chat": frozenset(
         "model messages tools tool_choice parallel_tool_calls functions function_call max_tokens "
         "max_completion_tokens n stop stream stream_options temperature top_p presence_penalty frequency_penalty "
         "logit_bias logprobs top_logprobs response_format seed reasoning_effort verbosity metadata prompt_cache_key "
-        "prompt_cache_retention safety_identifier user store".split()
+        "safety_identifier user store".split()
     ),
 }
 # Harmless with these values alone; anything else needs allow_fields.
@@ -73,6 +73,7 @@ ONLY: Mapping[str, tuple[Any, ...]] = {
     "conversation": (None,),
     "prompt": (None,),
     "modalities": (["text"], None),
+    "prompt_cache_retention": ("in_memory", None),  # a longer one may cost more, and the answer does not tell
     "n": (1, None),  # so many answers would cost so many times as much
 }
 TOOLS: Mapping[Api, tuple[str, ...]] = {

@@ -26,13 +26,15 @@ from team.gateway.breaker import Breaker, Broken
 from team.gateway.budget import Amount, Busy, Spent, Who
 from team.gateway.exchange import NOT_RETURNED, Answer, Client, Exchange, Sent
 from team.gateway.pace import Pace, TooLong
-from team.gateway.prices import Prices
+from team.gateway.prices import Prices, how_to_price
 from team.gateway.providers import OAUTH_BETA, Provider, is_loopback, providers
 from team.gateway.reset import clock_words, seconds
 from team.ledger import Kind, Ledger
 from team.plan import Key
 from team.text import mask, one_line
 
+ANSWER_SECONDS = 600.0
+"""How long a provider may say nothing: before its answer, and in the middle of it."""
 DRAIN_SECONDS = 30.0
 """How long the gateway's end waits for answers under way, so that their count is known."""
 READ_BYTES = 1 << 14
@@ -131,7 +133,7 @@ class Gateway:
                 auto_decompress=False,
                 # A corporate proxy: HTTPS_PROXY and NO_PROXY of the host. It has no way to a model on this machine.
                 trust_env=not local,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=600),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=ANSWER_SECONDS),
                 connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=READ_BYTES,
@@ -215,13 +217,7 @@ class Gateway:
         wanted = self._settings.models.get(caller.role)
         ask = asking.make(route, raw, self._allowed, self._providers, self._prices, wanted)
         if ask.shape is not None and ask.price is None and self.budget.in_dollars:
-            model = one_line(ask.model, 60)
-            raise Refusal(
-                403,
-                "team_unpriced",
-                f"model '{model}' has no price, and the budget is in dollars; write [gateway.prices.\"{model}\"] with "
-                "input and output (dollars per million tokens) in ~/.config/team/config.toml",
-            )
+            raise Refusal(403, "team_unpriced", how_to_price(ask.model))
         return ask
 
     def _break_circles(self, ask: Ask, caller: Caller) -> None:

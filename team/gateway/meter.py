@@ -140,15 +140,19 @@ def _anthropic(told: dict[str, Any], before: Usage) -> Usage:
 
 
 def _openai(told: dict[str, Any]) -> Usage:
-    """Responses and Chat Completions say the same with different names; the prompt includes what was cached."""
+    """Responses and Chat Completions say the same with different names; the prompt includes what was read from the
+    cache and written to it."""
     prompt = _count(told, "input_tokens", _count(told, "prompt_tokens"))
     output = _count(told, "output_tokens", _count(told, "completion_tokens"))
     into = told.get("input_tokens_details") or told.get("prompt_tokens_details")
     out = told.get("output_tokens_details") or told.get("completion_tokens_details")
-    cached = min(prompt, _count(into, "cached_tokens")) if isinstance(into, dict) else 0
+    details = into if isinstance(into, dict) else {}
+    cached = min(prompt, _count(details, "cached_tokens"))
+    written = min(prompt - cached, _count(details, "cache_write_tokens"))
     return Usage(
-        input=prompt - cached,
+        input=prompt - cached - written,
         output=output,
+        cache_write=written,
         cache_read=cached,
         reasoning=_count(out, "reasoning_tokens") if isinstance(out, dict) else 0,
     )

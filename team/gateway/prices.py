@@ -10,6 +10,7 @@ from functools import cached_property
 from importlib import resources
 
 from team import config
+from team.text import one_line
 
 PICO = 10**12
 _PER_TOKEN = 10**6
@@ -98,6 +99,15 @@ class Prices:
                 return None
             model = shorter
         return self._known[model]
+
+
+def how_to_price(model: str) -> str:
+    """What the person does about a model without a price, while the budget is in dollars."""
+    name = one_line(model, 80)
+    return (
+        f"model '{name}' has no price, and the budget is in dollars; write [gateway.prices.\"{name}\"] with input and "
+        "output (dollars per million tokens) in ~/.config/team/config.toml"
+    )
 
 
 def usd(pico: int) -> float:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import docker
@@ -18,10 +19,10 @@ import pytest
 
 from team.config import Settings, UserSettings
 from team.errors import TeamError
-from team.launch import Wishes, costs_money, differs, make_plan
+from team.launch import Wishes, check_money, costs_money, differs, make_plan
 from team.ledger import Event, Kind, Ledger
 from team.places import Project, find_project
-from team.supervisor import running_pid
+from team.supervisor import gateway_of, running_pid
 
 from .conftest import CommandLine, git
 
@@ -146,6 +147,56 @@ def test_a_model_on_this_machine_costs_nothing(root: Path, url: str, costs: bool
 
 def test_a_command_that_needs_no_model_costs_nothing(root: Path) -> None:
     assert not costs_money(make_plan(root, Settings(), UserSettings(), Wishes(argv=("true",)), {}))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "environ", "url"),
+    [
+        (Wishes(), {"ANTHROPIC_API_KEY": "k"}, ""),  # nobody said what it may cost
+        (Wishes(budget=5.0), {}, ""),
+        (Wishes(budget=5.0), {"ANTHROPIC_API_KEY": "k"}, "https://api.anthropic.com"),
+        (Wishes(budget=5.0), {"OPENAI_API_KEY": "k"}, "https://api.openai.com"),
+        (Wishes(yes=True), {"ANTHROPIC_API_KEY": "k"}, "https://api.anthropic.com"),
+    ],
+)
+def test_a_command_has_a_model_where_it_was_paid_for(
+    root: Path, wishes: Wishes, environ: dict[str, str], url: str
+) -> None:
+    plan = make_plan(root, Settings(), UserSettings(), replace(wishes, argv=("true",)), environ)
+    assert plan.model_url == url
+
+
+def test_a_command_has_a_model_that_costs_nothing(root: Path) -> None:
+    user = UserSettings.model_validate({"gateway": {"base_url": "http://127.0.0.1:8080"}})
+    plan = make_plan(root, Settings(), user, Wishes(argv=("true",)), {"OPENAI_API_KEY": "k"})
+    assert (plan.model_url, plan.may_pay) == ("http://127.0.0.1:8080", False)
+    with closing(Ledger(root / ".git" / "l.db")) as ledger:
+        asked = [provider.base_url for provider in gateway_of(plan, ledger)._providers]
+    assert asked == ["http://127.0.0.1:8080"], "a provider that costs money can be asked"
+
+
+def test_the_key_is_the_one_of_the_models_provider(root: Path) -> None:
+    keys = {"ANTHROPIC_API_KEY": "a"}
+    settings = Settings(client="opencode", models={"review": "openai/gpt-5.5"})
+    plan = make_plan(root, settings, UserSettings(), Wishes(), keys)
+    assert (plan.model_url, plan.key is not None) == ("https://api.anthropic.com", True)
+    plan = make_plan(root, settings, UserSettings(), Wishes(roles=("review",)), keys)
+    assert (plan.model_url, plan.key) == ("https://api.openai.com", None)
+    with pytest.raises(TeamError, match="set OPENAI_API_KEY"):
+        check_money(plan)
+    with closing(Ledger(root / ".git" / "l.db")) as ledger:
+        assert gateway_of(plan, ledger)._settings.models == {"review": "gpt-5.5"}, "requests name it without a prefix"
+
+
+def test_a_model_whose_name_only_the_client_knows_cannot_be_enforced(root: Path) -> None:
+    with pytest.raises(TeamError, match=r"models\.review: .*'opus'.* whole name"):
+        make_plan(root, Settings(models={"review": "opus"}), UserSettings(), Wishes(), {})
+
+
+def test_a_model_without_a_price_is_said_before_the_start(root: Path) -> None:
+    plan = make_plan(root, Settings(model="new-model"), UserSettings(), Wishes(budget=5.0), {"ANTHROPIC_API_KEY": "k"})
+    with pytest.raises(TeamError, match=r"gateway\.prices.\"new-model\""):
+        check_money(plan)
 
 
 def test_the_flags_of_the_background_are_those_of_the_person(root: Path) -> None:

@@ -23,8 +23,9 @@ from typing import Any, Protocol
 import docker
 import pytest
 
-from team import worktree
-from team.config import Settings
+from team import images, worktree
+from team.clients import client as client_called
+from team.config import Image, Settings
 from team.git import git, line
 from team.ledger import Event, Kind, Ledger
 from team.places import Project
@@ -236,13 +237,13 @@ def homes() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def stages(homes: Path, engine: docker.APIClient, request: pytest.FixtureRequest) -> Iterator[Stages]:
+def stages(homes: Path, engine: docker.APIClient) -> Iterator[Stages]:
     """Makes projects with ``files`` (beside :data:`FILES`) in one commit on main; ``fill(root)`` may then do more to
     the repository before the team sees it. For fixtures that several tests look at."""
     made: list[Stage] = []
 
     def image(client: str) -> str:
-        return str(request.getfixturevalue("claude_image" if client == "claude-code" else "agent_image"))
+        return images.ensure(client_called(client, ("true",)).image, Image(), Path("/nonexistent"), say=print)
 
     def make(files: Mapping[str, str | bytes] = {}, fill: Callable[[Path], None] | None = None) -> Stage:
         root = homes / f"p{len(made)}"

@@ -203,7 +203,8 @@ async def test_several_providers_each_with_its_key(world: Make, tmp_path: Path) 
         body: dict[str, Any] = await request.json()
         assert request.headers["Authorization"] == "Bearer sk-openai-0123456789" and request.path == "/v1/responses"
         assert body["store"] is False
-        usage = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 5}
+        details = {"cached_tokens": 40, "cache_write_tokens": 25}
+        usage = {"input_tokens": 100, "input_tokens_details": details, "output_tokens": 5}
         done = {"type": "response.completed", "response": {"usage": usage}}
         return web.Response(text=f"data: {json.dumps(done)}\n\n", content_type="text/event-stream")
 
@@ -220,5 +221,6 @@ async def test_several_providers_each_with_its_key(world: Make, tmp_path: Path) 
         await made.seat.ask()
         await settled(made)
         calls = {e.data["provider"]: e.data for e in made.calls()}
-        assert (calls["openai"]["input"], calls["openai"]["cache_read"], calls["openai"]["output"]) == (60, 40, 5)
+        told = [calls["openai"][name] for name in ("input", "cache_write", "cache_read", "output")]
+        assert told == [35, 25, 40, 5]
         assert calls["anthropic"]["output"] > 0
