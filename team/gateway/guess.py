@@ -103,7 +103,7 @@ class Guesses:
         them, and a quarter more.
         """
         into = self._closest(model, size, price, counted)
-        if into is None or not into.fits(room):
+        if not into.fits(room):
             return None
         rate = price.output_rate(into.tokens) if price else _FREE
         longest = min(size.max_output, room.tokens - into.tokens)
@@ -115,21 +115,19 @@ class Guesses:
 
     def bounded(self, model: str, size: Size, price: Price | None, counted: int | None, output: int) -> Amount:
         """The most that the request costs with an answer of at most ``output`` tokens."""
-        into = self._closest(model, size, price, counted) or self._bounded(
-            model, size, price, self._most(size, price), 0
-        )
+        into = self._closest(model, size, price, counted)
         return into + Amount(output * (price.output_rate(into.tokens) if price else _FREE), output)
 
     def _most(self, size: Size, price: Price | None) -> int:
         return size.most_input if price is None else min(size.most_input, price.listed.context)
 
-    def _closest(self, model: str, size: Size, price: Price | None, counted: int | None) -> Amount | None:
-        """What goes in, looked at as closely as can be; None where a closer look shows no more than the first."""
+    def _closest(self, model: str, size: Size, price: Price | None, counted: int | None) -> Amount:
+        """What goes in, looked at as closely as can be."""
         if counted is not None:  # "an estimate", says the provider: a little more
             return self._bounded(model, size, price, min(self._most(size, price), counted + counted // 20), 0)
         seen = self._seen[model]
         if len(seen.costs) < ENOUGH or size.images or size.documents:
-            return None
+            return self._bounded(model, size, price, self._most(size, price), 0)
         pico, tokens = max(seen.cost_per_byte), max(seen.tokens_per_byte)
         return Amount(round(pico * size.bytes * MORE), round(tokens * size.bytes * MORE))
 
