@@ -587,7 +587,7 @@ async def test_a_provider_that_cannot_be_reached_is_told_in_its_own_words(house:
 async def test_a_team_without_a_model_says_so(house: Make) -> None:
     h = await house(key=None)
     status, text = await h.ask()
-    assert status == 503 and "without a model" in text
+    assert status == 403 and "without a model" in text
 
 
 async def test_a_request_to_the_model_is_bounded(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
