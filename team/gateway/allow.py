@@ -206,6 +206,9 @@ class Allowed:
             if only is None and name not in FIELDS[route.shape]:
                 raise _no("body field", name, "allow_fields", name)
         management = body.get("context_management")
+        edits = management.get("edits") if isinstance(management, dict) else None
+        if not isinstance(management, dict | None) or not isinstance(edits, list | None):
+            raise Refusal(400, "invalid_request_error", "context_management: expected an object with a list of edits")
         for edit in _items(management, "edits") if isinstance(management, dict) else ():
             kind = edit.get("type") if isinstance(edit, dict) else edit
             if not _fits(str(kind), (*EDITS, *own)):
@@ -282,14 +285,17 @@ class _Walk:
         if kind in ("document", "input_file", "file"):
             self.content.documents += 1
         source = block.get("source")
+        if isinstance(source, list):
+            raise Refusal(400, "invalid_request_error", f"{kind}: source: expected an object")
         if isinstance(source, dict):
             if source.get("type") not in (*SOURCES, *self.rules.settings.allow_sources):
                 raise _no("source", str(source.get("type")), "allow_sources", str(source.get("type")))
             if source.get("type") == "content":
                 self.blocks(source.get("content"), kind, 1)
-        holder = block["file"] if isinstance(block.get("file"), dict) else block
-        for name in ("file_id", "file_url"):
-            self._elsewhere(holder, name, "file" if name == "file_id" else "url")
+        inner = block.get("file")
+        for holder in (block, inner) if isinstance(inner, dict) else (block,):
+            for name in ("file_id", "file_url"):
+                self._elsewhere(holder, name, "file" if name == "file_id" else "url")
         url = block.get("image_url")
         url = url.get("url") if isinstance(url, dict) else url
         if url is not None and not str(url).startswith("data:"):

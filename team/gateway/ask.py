@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ MAX_BODY = 32 << 20
 BODY_SECONDS = 120.0
 """For sending the whole of a request: who waits at the door counts as busy."""
 MOST_OUTPUT = 1 << 40
+_HOUR = re.compile(rb'"(?:1|\\u0031)(?:h|\\u0068)"')
+"""The string ``1h`` in every spelling that JSON has for it."""
 _BOUND = {
     "messages": ("max_tokens",),
     "responses": ("max_output_tokens",),
@@ -53,7 +56,7 @@ class Ask:
         """Let the answer have at most ``output`` tokens."""
         if output < self.size.max_output:
             names = _BOUND[self.route.shape]
-            name = next((n for n in names if n in self.body), names[0])
+            name = next((n for n in names if self.body.get(n) is not None), names[0])
             self.change(**{name: output})
 
     def forget(self) -> None:
@@ -150,27 +153,29 @@ def _size(ask: Ask, content: Content) -> Size:
     if ask.shape is None:
         return Size(len(ask.raw), 0)
     most = MOST_OUTPUT if ask.price is None else ask.price.listed.max_output
-    for name in _BOUND[ask.route.shape]:
-        value = ask.body.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_OUTPUT:
+    bounds = [name for name in _BOUND[ask.route.shape] if ask.body.get(name) is not None]
+    if len(bounds) > 1:
+        raise Refusal(400, "invalid_request_error", f"{bounds[1]}: not beside {bounds[0]}; send one of them")
+    if bounds:
+        name, value = bounds[0], ask.body[bounds[0]]
+        # To some servers of the OpenAI API 0 means no bound; to Anthropic it means to fill the cache alone.
+        least = 0 if ask.route.shape == "messages" else 1
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_OUTPUT:
             raise Refusal(400, "invalid_request_error", f"{name}: expected a number of tokens")
         most = value
-        break
     else:
         if ask.route.shape == "messages":
             raise Refusal(400, "invalid_request_error", "max_tokens: expected a number of tokens")
         if ask.price is None:
             most = 128_000
     thinking = ask.body.get("thinking")
-    least = thinking.get("budget_tokens") if isinstance(thinking, dict) else 0
+    thought = thinking.get("budget_tokens") if isinstance(thinking, dict) else 0
     return Size(
         bytes=len(ask.raw),
         max_output=most,
-        least_output=least + 1 if isinstance(least, int) and least > 0 else 0,
+        least_output=thought + 1 if isinstance(thought, int) and thought > 0 else 0,
         images=content.images,
         documents=content.documents,
         tools=bool(ask.body.get("tools")),
-        hour=b'"1h"' in ask.raw,
+        hour=_HOUR.search(ask.raw) is not None,
     )

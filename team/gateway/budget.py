@@ -211,9 +211,14 @@ class Accounts:
             self._pump()
         said = self._short(waiter)
         for scope in waiter.scopes:
-            if not waiter.worst.fits(self._room(scope)):
+            if not waiter.worst.fits(self._room(scope)) and not self._much_is_left(scope, waiter.typical):
                 self._refused[scope] = self._limit(scope)
         raise Spent(said)
+
+    def _much_is_left(self, scope: Scope, typical: Amount) -> bool:
+        """Whether many usual requests fit: then a single one that does not says nothing of those of others."""
+        many = Amount(typical.pico * SHARE, typical.tokens * SHARE)
+        return typical != Amount() and many.fits(self._room(scope, reserved=False))
 
     def settle(self, reservation: Reservation, amount: Amount) -> None:
         """What was reserved is free again, and ``amount`` is spent. Once for each reservation."""
@@ -259,6 +264,7 @@ class Accounts:
         waiter.granted = Reservation(waiter.scopes, waiter.day, waiter.worst)
         for scope in waiter.scopes:
             self._accounts[scope].reserved += waiter.worst
+            self._refused.pop(scope, None)  # there is room after all: it was that request which was too large
         self._answer(waiter, _Verdict.GRANTED)
 
     def _answer(self, waiter: _Waiter, verdict: _Verdict) -> None:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 from team.config import Gate
 from team.ledger import Kind, Ledger
-from team.names import LOCK_DIR, TASK_DIR
 from team.text import one_line
 from team.upstream import protected, tamper
 from team.upstream.inspection import Push
 from team.upstream.landing import Landed, Lander
 from team.upstream.landing import Verdict as Allowed
 from team.upstream.objects import Change
-from team.upstream.paths import folded_root, shown
+from team.upstream.paths import is_bookkeeping, shown
 from team.upstream.pusher import Pusher
 from team.upstream.quarantine import Quarantine
 from team.upstream.queue import HELD, QUEUED, Queue, Verdict
@@ -224,4 +223,4 @@ class Admission:
 
 def gate_free(changes: Sequence[Change]) -> bool:
     """Whether nothing but locks and tickets changes: that never waits for the gate."""
-    return all(folded_root(change.path) in (LOCK_DIR, TASK_DIR) for change in changes)
+    return all(is_bookkeeping(change.path) for change in changes)

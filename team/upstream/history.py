@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from team.upstream.objects import Entry, Missing, Walk
+from team.upstream.paths import is_bookkeeping
 from team.upstream.refusal import Refused
 from team.upstream.repository import Repository
 
@@ -98,6 +99,6 @@ class History:
             self._pasts.setdefault(change.path, []).append(Past(commit, session, change.old))
         self._count += len(changes)
         paths = tuple(c.path for c in changes)
-        if any(not p.startswith((b"current_tasks/", b"tasks/")) for p in paths):
+        if any(not is_bookkeeping(p) for p in paths):
             self._work.append(Landing(commit, session, paths))
             del self._work[:-200]

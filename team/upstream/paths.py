@@ -67,6 +67,11 @@ def ticket_task(path: bytes) -> str | None:
     return name if match and task_problem(name) is None else None
 
 
+def is_bookkeeping(path: bytes) -> bool:
+    """Whether ``path`` is a lock or a ticket; what else lies in ``tasks`` may well be a package of the project."""
+    return folded_root(path) == LOCK_DIR or ticket_task(path) is not None or path == b"tasks/.gitkeep"
+
+
 def in_task_dirs(path: bytes) -> bool:
     """Whether ``path`` is in ``current_tasks`` or ``tasks``, in any spelling, or takes their place."""
     return folded_root(path) in (LOCK_DIR, TASK_DIR)

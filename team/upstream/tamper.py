@@ -19,6 +19,7 @@ _TEST_PATH = re.compile(
     r"|(?:^|/)(?:test_[^/]*|[^/]*_tests?\.[^/]+|[^/]*[._-](?:test|spec)\.[^/]+|[^/]*Tests?\.(?:java|kt|cs|swift|scala)|"
     r"conftest\.py)$"
 )
+_CODE = re.compile(r"\.(?:py|go|rs|[cm]?[jt]sx?|java|kt|cs|swift|scala|rb|cc|cpp|cxx|c)\Z")
 _TEST = re.compile(
     rb"^[ \t]*(?:async[ \t]+)?def[ \t]+(test\w*)"  # Python
     rb"|^[ \t]*func[ \t]+(Test\w+|Benchmark\w+|Fuzz\w+)[ \t]*\("  # Go
@@ -59,9 +60,13 @@ class _Side:
 
 def findings(changes: Iterable[Change], store: Store) -> list[str]:
     """What was done to tests, one line each; empty for nothing. Tests that move to another file are no finding."""
-    changed = [c for c in changes if _TEST_PATH.search(shown(c.path))][:_MOST_FILES]
+    changed = [c for c in changes if _TEST_PATH.search(shown(c.path))]
+    changed.sort(key=lambda c: c.old is None)  # what is new can hide others, but takes nothing away
     before, after = _Side(), _Side()
     found: list[str] = []
+    if sum(c.old is not None for c in changed) > _MOST_FILES:
+        found.append(f"changes more than {_MOST_FILES} test files, which is too much to look at")
+    del changed[_MOST_FILES:]
     deleted: dict[str, set[bytes]] = {}
     new_blobs = {c.new.oid for c in changed if c.new is not None}
     for change in changed:
@@ -69,6 +74,9 @@ def findings(changes: Iterable[Change], store: Store) -> list[str]:
         before.add(old)
         after.add(new)
         name = shown(change.path)
+        if _is_large(store, change.old) and _CODE.search(name):
+            found.append(f"changes {name}, which is too large to look at")
+            continue
         if change.old is None or not old.strip():
             continue
         if change.new is None and change.old.oid not in new_blobs:
@@ -78,6 +86,8 @@ def findings(changes: Iterable[Change], store: Store) -> list[str]:
         elif change.new is not None and _skips(new) > _skips(old):
             found.append(f"skips tests in {name}")
     found += [f"deletes {name}" for name, tests in deleted.items() if tests - after.tests]
+    if deleted and after.skips > before.skips and not any(f.startswith("skips") for f in found):
+        found.append("skips tests in the files that they move to")
     gone = sorted(before.tests - after.tests)
     renamed = len(after.tests - before.tests)
     if len(gone) > renamed:
@@ -103,6 +113,13 @@ def _read(store: Store, entry: Entry | None) -> bytes:
         return store.read(entry.oid, "blob", _MOST_BYTES)
     except Missing:
         return b""
+
+
+def _is_large(store: Store, entry: Entry | None) -> bool:
+    if entry is None or entry.mode == GITLINK:
+        return False
+    info = store.info(entry.oid)
+    return info is not None and info[1] > _MOST_BYTES
 
 
 def is_test(path: bytes) -> bool:

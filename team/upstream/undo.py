@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from team import git
 from team.names import LOCK_DIR
 from team.upstream.history import History, Past
 from team.upstream.inspection import Push
 from team.upstream.objects import TREE, Change, Commit, Missing, Walk
-from team.upstream.paths import folded_root, in_task_dirs, shown
+from team.upstream.paths import folded_root, is_bookkeeping, shown
 from team.upstream.pusher import Pusher
 from team.upstream.quarantine import Quarantine
 from team.upstream.refusal import Refused, listed
@@ -26,6 +26,7 @@ _SECONDS = 60.0
 _MERGE_SECONDS = 15.0
 _MOST_CHANGES = 200_000
 _MOST_NAMED = 200
+_MOST_RENAMES = 20_000
 _TELLS = re.compile(rb"\b(?:delet|remov|drop|renam|mov(?:e|ing)|split|replac|revert|undo|clean|obsolete)", re.I)
 _NAME = re.compile(rb"\b[0-9a-f]{7,40}\b")
 
@@ -132,8 +133,9 @@ class Undo:
             return
         store = quarantine.store
         walk = Walk(store, {}, _MOST_CHANGES)
-        differ = walk.changes(push.head.tree, [store.commit(base).tree])
-        changes = [c for c in differ if c.old is not None and not in_task_dirs(c.path)]
+        differ = list(walk.changes(push.head.tree, [store.commit(base).tree]))
+        changes = [c for c in differ if c.old is not None and not is_bookkeeping(c.path)]
+        changes += _renamed(changes, differ)
         if not changes:
             return
         self._history.sync(self._repository.main())
@@ -195,7 +197,7 @@ class Undo:
         if newest is None:
             return []
         before = store.commit(store.commit(newest.commit).parents[0]).tree
-        paths = [path for path in newest.paths if not in_task_dirs(path)]
+        paths = [path for path in newest.paths if not is_bookkeeping(path)]
         if not all(store.find(push.head.tree, p) == store.find(before, p) for p in paths):
             return []
         gone = [(c, past) for c, past in back if c.path in paths]
@@ -213,7 +215,7 @@ class Undo:
             if store.find(before, path) is None:
                 continue
             changes = Walk(store, {}, _MOST_CHANGES).changes(commit.tree, [before])
-            if any(c.new is not None and not in_task_dirs(c.path) for c in changes):
+            if any(c.new is not None and not is_bookkeeping(c.path) for c in changes):
                 return True
         return False
 
@@ -236,6 +238,15 @@ class Undo:
             return False
         older = store.commit(pasts[0].commit).parents[0]
         return not self._contains(quarantine, older, oid)
+
+
+def _renamed(changes: Sequence[Change], differ: Sequence[Change]) -> list[Change]:
+    """What leaves its path, as if it became each file that is new: a stale file under a new name takes back as much."""
+    gone = [c for c in changes if c.new is None]
+    new = {c.new for c in differ if c.old is None and c.new is not None}
+    if len(gone) * len(new) > _MOST_RENAMES:
+        return []
+    return [replace(c, new=entry) for c in gone for entry in new if entry != c.old]
 
 
 def _message(quarantine: Quarantine, commit: Commit) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from team.rehearsal.model import ScriptedModel
 from team.rehearsal.script import Fixed, Step
@@ -204,3 +205,19 @@ async def test_counting_and_listing_cost_nothing(world: Make) -> None:
             assert answer.status == 200
         assert (await made.seat.ask())[0] == 403
         assert [e.data["path"] for e in made.calls()] == ["/v1/messages/count_tokens", "/v1/models"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"context_management": [{"type": "compaction"}]},
+        {"context_management": {"edits": {"type": "compact_20260112"}}},
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": [{"type": "url", "url": "x"}]}]}]},
+    ],
+)
+async def test_what_has_another_shape_is_not_passed_unseen(world: Make, more: dict[str, Any]) -> None:
+    async def never(request: web.Request) -> web.StreamResponse:
+        raise AssertionError
+
+    made = await world(never)
+    assert (await made.seat.ask(message(**more)))[0] == 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +278,40 @@ async def test_first_come_first_served_even_for_a_large_request() -> None:
     with pytest.raises(Busy):
         await accounts.reserve(Who("a", "b", "c"), Amount(0, 1), Amount(), never, 0.01)
     accounts.settle(held, Amount())
+
+
+async def test_an_hour_in_the_cache_is_priced_however_it_is_spelt(world: Make) -> None:
+    usage = dict.fromkeys(FIXED, 0) | {"output_tokens": 1, "cache_creation_input_tokens": 10_000}
+    fake = Fake({**usage, "cache_creation": {"ephemeral_1h_input_tokens": 10_000}}, counts=10_000)  # type: ignore[dict-item]
+    made = await world(fake.answer, budget={"usd": 0.05})
+    body = message("word " * 8000, max_tokens=16, cache_control={"type": "ephemeral", "ttl": "1h"})
+    status, _ = await made.seat.ask(json.dumps(body).replace('"1h"', '"\\u0031\\u0068"').encode())
+    assert status == 403 and not fake.requests
+
+
+async def test_one_absurd_request_does_not_end_the_team(world: Make) -> None:
+    fake = Fake(FIXED, counts=10)
+    made = await world(fake.answer, seats=2, budget={"usd": 10})
+    assert (await made.seats[1].ask())[0] == 200
+    thinking = {"type": "enabled", "budget_tokens": 10**9 - 1}
+    assert (await made.seat.ask(message(max_tokens=10**9, thinking=thinking)))[0] == 403
+    assert made.seat.ended and not made.gateway.exhausted("agent-02", "worker")
+    assert (await made.seats[1].ask())[0] == 200
+
+
+async def test_a_mark_of_too_little_goes_when_something_fits(world: Make) -> None:
+    fake = Fake(FIXED)
+    made = await world(fake.answer, seats=2, budget={"usd": 3})
+    assert (await made.seat.ask(message("x" * (2 << 20))))[0] == 403  # before anything was seen
+    assert made.gateway.exhausted("agent-02", "worker")
+    assert (await made.seats[1].ask())[0] == 200
+    assert not made.gateway.exhausted("agent-02", "worker")
+
+
+@pytest.mark.parametrize("bounds", [{"max_tokens": 100_000, "max_completion_tokens": 1}, {"max_tokens": 0}])
+async def test_chat_has_one_bound_of_its_answer(world: Make, bounds: dict[str, int]) -> None:
+    fake = Fake(FIXED)
+    made = await world(fake.answer, budget={"usd": 10})
+    status, said = await made.seat.ask({"model": "gpt-5", "messages": [], **bounds}, "/v1/chat/completions")
+    assert status == 400, said
+    assert not fake.requests

@@ -305,3 +305,17 @@ def test_a_persons_push_is_checked_by_its_own_process_where_no_team_runs(site: S
     ann.commit("worse", src__mine_DOT_txt="BAD\n")
     done = push()
     assert done.returncode != 0 and "src/mine.txt:1:BAD" in done.stderr, done.stderr
+
+
+def test_code_in_a_directory_named_tasks_waits_like_any_other(site: Site) -> None:
+    with closed(site):
+        one = site.agent(1)
+        one.commit_paths("Code beside the tickets", {"tasks/email.py": "BAD\n"})
+        assert "queued as 1" in one.refused()
+        assert not on_main(site, "tasks/email.py")
+    with gated(site, check="! grep -rn BAD tasks"):
+        assert "tasks/email.py:1:BAD" in one.refused()
+        one.git("reset", "-q", "--hard", "HEAD~1")
+        one.commit_paths("Code beside the tickets", {"tasks/email.py": "good\n"})
+        one.lands()
+    assert on_main(site, "tasks/email.py")

@@ -122,3 +122,28 @@ def test_tests_that_move_or_grow_are_no_finding(site: Site) -> None:
     one.commit_paths("Split", {"tests/test_y.py": None, "tests/test_v.py": TEST.replace("4", "2 + 2")})
     one.push()
     assert not site.events(Kind.PUSH_TAMPERING)
+
+
+SKIPPED = "@pytest.mark.skip\ndef test_one():\n    assert f() == 1\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "push"),
+    [
+        ("def test_one():\n    assert f() == 1\n", {"tests/test_y.py": None, "tests/test_z.py": SKIPPED}),
+        ("def test_one():\n    assert f() == 1\n" + "#" * (1 << 20), {"tests/test_y.py": "x = 1\n"}),
+        (
+            "def test_one():\n    assert f() == 1\n",
+            {"tests/test_y.py": "# test_one\n", **{f"a/test_{n}.py": "x" for n in range(2001)}},
+        ),
+    ],
+    ids=["moved and skipped", "too large to read", "behind many new ones"],
+)
+def test_tests_cannot_be_hidden_from_the_gate(site: Site, before: str, push: dict[str, str | None]) -> None:
+    person = site.person()
+    person.commit_paths("Tests", {"tests/test_y.py": before})
+    person.lands()
+    site.reopen(gate=Gate(tampering="hold"))
+    agent = site.agent(1)
+    agent.commit_paths("Move tests", push)
+    assert "held as" in agent.refused()

@@ -148,3 +148,19 @@ def test_a_person_may(site: Site) -> None:
     ann.git("checkout", "HEAD~1", "--", "src/b.txt")
     ann.git("commit", "-q", "-m", "back")
     ann.lands("origin", "HEAD:main")
+
+
+def test_a_stale_file_under_a_new_name_takes_back_as_much(site: Site) -> None:
+    one, two = site.agent(1), site.agent(2)
+    one.commit("edit", src__a_DOT_txt="EDIT\n" + "a\n" * 20)
+    one.lands()
+    two.git("mv", "src/a.txt", "src/moved.txt")
+    two.git("commit", "-q", "-m", "mv")
+    two.git("fetch", "-q")
+    two.git("reset", "-q", "--soft", "origin/main")
+    two.git("commit", "-q", "-m", "work")
+    assert "src/a.txt" in two.refused() and site.rule() == "undo"
+    two.git("reset", "-q", "--hard", "origin/main")
+    two.git("mv", "src/a.txt", "src/moved.txt")
+    two.git("commit", "-q", "-m", "mv")
+    two.lands()
