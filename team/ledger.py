@@ -7,6 +7,7 @@ append at once (the supervisor, a person's push).
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -108,12 +109,20 @@ CREATE TRIGGER IF NOT EXISTS events_kept BEFORE DELETE ON events
   BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
 
+_MOST_LOG = 8 << 20
+"""Bytes that wait to be moved into the database."""
+
+
+class Busy(Exception):
+    """Somebody else writes at this moment."""
+
 
 class Ledger:
     """The ledger of one project. Safe to use from several threads."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
         self._clock = clock
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
@@ -137,33 +146,20 @@ class Ledger:
     def append_all(self, events: Iterable[New]) -> int:
         """Append several events in one transaction: all or none. Returns the id of the last one (0 for none)."""
         with self._lock:
-            return self._append(events)
+            return _insert(self._db, self._clock(), events)
 
-    def append_quickly(self, events: Iterable[New]) -> int:
-        """As :meth:`append_all`, without waiting for the disk. The events outlive this process; a power cut may take
-        them, until something else is appended."""
-        with self._lock:
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            try:
-                return self._append(events)
-            finally:
-                self._db.execute("PRAGMA synchronous=FULL")
-
-    def _append(self, events: Iterable[New]) -> int:
-        at, last = self._clock(), 0
-        self._db.execute("BEGIN IMMEDIATE")
+    def sync(self) -> None:
+        """Wait until everything that anybody has appended is on disk."""
+        log = self.path.with_name(self.path.name + "-wal")
         try:
-            for e in events:
-                row = (at, e.kind.value, e.agent, e.session, e.task, json.dumps(e.data, ensure_ascii=False))
-                cursor = self._db.execute(
-                    "INSERT INTO events (at, kind, agent, session, task, data) VALUES (?,?,?,?,?,?)", row
-                )
-                last = cursor.lastrowid or 0
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        return last
+            with log.open("rb") as file:
+                os.fsync(file.fileno())
+                size = file.seek(0, os.SEEK_END)
+        except FileNotFoundError:  # all of it is in the database already
+            return
+        if size > _MOST_LOG:
+            with self._lock:
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def events(
         self,
@@ -199,3 +195,44 @@ class Ledger:
         """Close the connection; the ledger can be opened again at any time."""
         with self._lock:
             self._db.close()
+
+
+class Hurried:
+    """A second way to append, for a thread that can wait neither for the disk nor for others who write.
+
+    The events outlive this process at once, and a power cut after the next :meth:`Ledger.sync`.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._clock = ledger._clock
+        self._db = sqlite3.connect(ledger.path, timeout=0, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("PRAGMA wal_autocheckpoint=0")  # it would wait for the disk, now and then
+
+    def append(self, event: New) -> None:
+        """Append ``event``. Raises :class:`Busy`; then nothing was appended."""
+        try:
+            _insert(self._db, self._clock(), [event])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            raise Busy from None
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _insert(db: sqlite3.Connection, at: float, events: Iterable[New]) -> int:
+    """Append ``events`` in one transaction; the id of the last one."""
+    last = 0
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for e in events:
+            row = (at, e.kind.value, e.agent, e.session, e.task, json.dumps(e.data, ensure_ascii=False))
+            cursor = db.execute("INSERT INTO events (at, kind, agent, session, task, data) VALUES (?,?,?,?,?,?)", row)
+            last = cursor.lastrowid or 0
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    return last

@@ -1,7 +1,8 @@
 """Who owes what: reservations and settlements in the ledger, and the accounts that follow from them.
 
-A reservation is on disk before its request is forwarded. What has a reservation and no settlement when the gateway
-starts was under way when it ended: nobody can know what it cost, so it is booked as reserved, and says so.
+A reservation is in the ledger before its request is forwarded. What has a reservation and no settlement when the
+gateway starts was under way when it was killed: nobody can know what it cost, so it is booked as reserved, and says so.
+Neither waits for the disk: a kill takes nothing, but a power cut may take what was booked in the last second.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Books:
         most_output: int,
         smaller: Amount | None = None,
     ) -> Booking:
-        """Reserve for a request; the reservation is on disk when this returns. See :meth:`Accounts.reserve`."""
+        """Reserve for a request; the ledger has it when this returns. See :meth:`Accounts.reserve`."""
         reservation = await self.accounts.reserve(entry.who, worst, typical, tighten, patience, smaller)
         booking = Booking(entry, reservation)
         try:
@@ -153,6 +154,10 @@ class Books:
                 error=result.error,
             )
         )
+
+    async def end(self) -> None:
+        """Nothing can be booked any more; what was is on disk."""
+        await self._journal.close()
 
     async def note(self, kind: Kind, who: Who | None, **data: object) -> None:
         """Append an event that moves no money."""

@@ -144,6 +144,7 @@ class Gateway:
         await self.drain(DRAIN_SECONDS)
         for http in self._https.values():
             await http.close()
+        await self.books.end()
 
     # -- from outside -----------------------------------------------------------------------------------------
 
