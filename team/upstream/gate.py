@@ -25,6 +25,7 @@ from team.ledger import Kind
 from team.places import Project
 from team.runtimes import EngineLost
 from team.text import one_line
+from team.upstream import protected
 from team.upstream.admission import Admission, queued_ref
 from team.upstream.check import Broken, Checker, Result, Stopped
 from team.upstream.inspection import Inspector
@@ -199,6 +200,10 @@ class Gate:
         chain: list[Link] = []
         on = main
         for push in pushes:
+            if git.is_ancestor(self._shelf.path, push.commit, main, env=self._shelf.env):
+                # It landed, and a crash kept its verdict from being recorded: no check may refuse it any more.
+                self._decide(push, landed=True, reason="main has this commit")
+                continue
             try:
                 tree, conflicts = self._merge(on, push.commit)
                 if conflicts and on != main:
@@ -345,10 +350,19 @@ class Gate:
             push.force = link.push.force
 
             def admit(allowed: Verdict) -> None:
+                if pusher.session is not None and not link.push.approved:
+                    self._check_protected(allowed)
                 if self._tested_part(quarantine.store.tree(allowed.tree)) != self._tested_part(self._tree(link.tree)):
                     raise Moved
 
             return self._lander.land(pusher, push, quarantine, admit) if push.commits else None
+
+    def _check_protected(self, allowed: Verdict) -> None:
+        """What changed nothing protected when it was queued may do so now: where main put that back meanwhile."""
+        if paths := protected.touched([shown(c.path) for c in allowed.changes], self._admission.globs):
+            raise Refused(
+                "protected", f"on main as it is now this would change {listed(paths, 3)}; `git pull`, and push again"
+            )
 
     def _tree(self, oid: str) -> Tree:
         out = git.git("ls-tree", "-z", oid, at=self._shelf.path, env=self._shelf.env)

@@ -64,7 +64,9 @@ class History:
         with self._lock:
             pasts = self._pasts.get(path, [])
             for number in range(len(pasts) - 1, -1, -1):
-                if pasts[number].old == entry:
+                old = pasts[number].old
+                # By content alone: a stale file is no less stale for being executable now.
+                if (old.oid if old else None) == (entry.oid if entry else None):
                     return pasts[number:]
             return []
 

@@ -20,6 +20,7 @@ from team.ledger import Kind
 from team.runtimes import Limits
 from team.runtimes.process import ProcessRuntime
 from team.upstream.check import ContainerChecker
+from team.upstream.queue import Queue
 from tests.upstream.conftest import Clone, Site, environment
 
 CHECK = "! grep -rn BAD src"
@@ -319,3 +320,45 @@ def test_code_in_a_directory_named_tasks_waits_like_any_other(site: Site) -> Non
         one.commit_paths("Code beside the tickets", {"tasks/email.py": "good\n"})
         one.lands()
     assert on_main(site, "tasks/email.py")
+
+
+def test_what_landed_before_a_crash_is_not_refused_after_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Crash(BaseException):
+        """As if the process had been killed here."""
+
+    def crash(*args: object, **more: object) -> None:
+        raise Crash
+
+    with closed(site):
+        one = site.agent(1)
+        one.commit("work", src__n_DOT_txt="n")
+        one.refused()
+    flaky = site.base / "flaky"
+    gate = Gate(check=f"[ ! -e {flaky} ]")
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "decide", crash)
+        with pytest.raises(Crash):
+            site.reopen(gate=gate).open_gate(checker(site, gate, site.base)).round()
+    assert on_main(site, "src/n.txt")
+    flaky.touch()
+    upstream = site.reopen(gate=gate)
+    upstream.settle()
+    upstream.open_gate(checker(site, gate, site.base)).round()
+    assert not upstream.waiting() and [e.data["landed"] for e in site.events(Kind.PUSH_VERDICT)] == [True]
+
+
+def test_what_main_put_back_meanwhile_is_protected_still(site: Site) -> None:
+    person, one = site.person(), site.agent(1)
+    person.commit_paths("b", {"Dockerfile": "FROM b\n"})
+    person.lands()
+    one.commit_paths("The same, and work", {"Dockerfile": "FROM b\n", "src/n.txt": "n\n"})
+    with closed(site):
+        assert "queued as 1" in one.refused()  # main has that Dockerfile
+    site.reopen()
+    person.pull()
+    person.commit_paths("back", {"Dockerfile": None})
+    person.lands()
+    gate = Gate(check="true")
+    site.reopen(gate=gate).open_gate(checker(site, gate, site.base)).round()
+    assert not on_main(site, "Dockerfile")
+    assert "would change Dockerfile" in site.events(Kind.PUSH_VERDICT)[0].data["reason"]

@@ -164,3 +164,14 @@ def test_a_stale_file_under_a_new_name_takes_back_as_much(site: Site) -> None:
     two.git("mv", "src/a.txt", "src/moved.txt")
     two.git("commit", "-q", "-m", "mv")
     two.lands()
+
+
+def test_a_stale_file_that_is_executable_now_takes_back_as_much(site: Site) -> None:
+    one, two = site.agent(1), site.agent(2)
+    one.commit("edit", src__a_DOT_txt="EDIT\n" + "a\n" * 20)
+    one.lands()
+    two.git("fetch", "-q")
+    two.git("reset", "-q", "--soft", "origin/main")
+    (two.path / "src/a.txt").chmod(0o755)
+    two.git("commit", "-q", "-a", "-m", "work")
+    assert "src/a.txt" in two.refused() and site.rule() == "undo"
