@@ -51,6 +51,8 @@ class Rights(Enum):
 class Bounds:
     """How hard one session may knock."""
 
+    connections: int = 256
+    """Open, whether or not anything is asked on them."""
     requests: int = 64
     """At once."""
     pushes: int = 2
@@ -120,6 +122,7 @@ class Door:
         self._tokens, self._refilled = self._bounds.burst, time.monotonic()
         self._needs_token = False
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
 
     async def open(self, directory: Path) -> None:
         """Listen on ``directory/door.sock``, which replaces whatever a former supervisor left there."""
@@ -128,23 +131,33 @@ class Door:
             raise TeamError(f"socket path too long ({path}); set XDG_RUNTIME_DIR to a short directory")
         with suppress(FileNotFoundError):
             path.unlink()
-        await web.UnixSite(await self._serve(), str(path)).start()
+        self._runner = await self._serve()
+        self._listener = await asyncio.get_running_loop().create_unix_server(self._connected, str(path))
         path.chmod(0o666)  # the container's user is another; the mount is the fence
 
     async def open_tcp(self) -> str:
         """Listen on a free loopback port, for a runtime without mounts; returns the URL. Needs the token."""
         self._needs_token = True
-        site = web.TCPSite(await self._serve(), "127.0.0.1", 0)
-        await site.start()
-        assert self._runner is not None
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self._runner = await self._serve()
+        self._listener = await asyncio.get_running_loop().create_server(self._connected, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
         """End every right and every connection."""
         self.tenant.rights = Rights.NONE
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    def _connected(self) -> asyncio.BaseProtocol:
+        """What serves a new connection. Too many would take the files that the other doors need."""
+        server = self._runner.server if self._runner is not None else None
+        if server is None or len(server.connections) >= self._bounds.connections:
+            return _HangUp()
+        return server()
 
     async def _serve(self) -> web.AppRunner:
         app = web.Application(middlewares=[self._guard])
@@ -157,7 +170,7 @@ class Door:
         app.router.add_get("/team/tasks", self._tasks)
         app.router.add_route("HEAD", "/", self._hello)
         app.router.add_route("*", "/v1/{path:.*}", self._model)
-        self._runner = web.AppRunner(
+        runner = web.AppRunner(
             app,
             access_log=None,
             logger=_QUIET,
@@ -166,8 +179,8 @@ class Door:
             shutdown_timeout=2,
             lingering_time=0,
         )
-        await self._runner.setup()
-        return self._runner
+        await runner.setup()
+        return runner
 
     @web.middleware
     async def _guard(
@@ -324,6 +337,14 @@ class Door:
         with suppress(ConnectionError):
             await response.write_eof()
         return response
+
+
+class _HangUp(asyncio.Protocol):
+    """Ends its connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
 
 
 def _refuse(

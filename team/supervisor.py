@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,8 @@ ROOM_SECONDS = 5.0
 MAINTAIN_SECONDS = 300.0
 ENGINE_DEAD_SECONDS = 10.0
 """After so long without the engine, who asks twice for the end need not wait for it."""
+FILES = 1 << 16
+"""Open files that the supervisor asks the kernel for."""
 FREE_DISK = 1 << 30
 """Bytes that must be free where the state is before a session starts."""
 FAILED_FIRST, FAILED_MOST = 5.0, 600.0
@@ -87,6 +90,7 @@ async def supervise(project: Project, plan: Plan, *, on_event: OnEvent | None = 
 
 
 async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> str:
+    _raise_file_limit()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(16 + 2 * max(len(plan.seats), 16)))
     prompts = (
         prompt.load(plan.tree) if plan.seats else None
@@ -110,6 +114,14 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
         supervisor = Supervisor(team, on_event)
         with _signals(supervisor), _gate(team):
             return await supervisor.run()
+
+
+def _raise_file_limit() -> None:
+    """Every connection of every session is a file; 1024, a common limit, is too few for a large team."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def gateway_of(plan: Plan, ledger: Ledger) -> Gateway:

@@ -396,6 +396,23 @@ async def test_knocking_too_often_is_answered_with_a_pause(house: Make) -> None:
     assert (await h.post("/team/ready"))[0] == 200
 
 
+async def test_connections_are_limited_also_those_that_never_ask(house: Make) -> None:
+    h = await house(bounds=Bounds(connections=5))
+    slow = [await asyncio.open_unix_connection(str(h.socket)) for _ in range(5)]
+    for _, writer in slow:
+        writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: door\r\n")  # and never the rest
+    await until(lambda: len(h.door._runner.server.connections) == 5)  # type: ignore[union-attr]
+    reader, writer = await asyncio.open_unix_connection(str(h.socket))
+    assert await reader.read() == b""
+    writer.close()
+    slow[0][1].close()
+    await until(lambda: len(h.door._runner.server.connections) == 4)  # type: ignore[union-attr]
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(h.socket))) as http:
+        assert (await http.post("http://door/team/ready")).status == 200
+    for _, writer in slow[1:]:
+        writer.close()
+
+
 async def test_requests_at_once_are_limited(house: Make) -> None:
     go = asyncio.Event()
 
