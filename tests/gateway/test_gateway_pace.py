@@ -15,6 +15,7 @@ from aiohttp import web
 
 from team.clients import Outcome
 from team.config import Breaker as BreakerSettings
+from team.config import Budget
 from team.gateway import reset
 from team.gateway.breaker import Breaker, Broken, repeated
 from team.gateway.pace import Pace, TooLong
@@ -74,6 +75,23 @@ async def test_a_pause_longer_than_patience_is_a_retryable_answer(world: Make) -
             assert answer.status == 429 and int(answer.headers["retry-after"]) <= 30
         assert time.monotonic() - began < 2
     assert len(moody.seen) == 1 and made.seat.ended == []
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+async def test_for_openais_clients_not_now_is_503_and_no_is_400(world: Make, path: str) -> None:
+    """Codex never asks again after a 429, and six times after a 403."""
+    moody = Moody((429, {"retry-after": "30"}, "slow down"))
+    made = await world(moody.answer, gateway={"patience": 0.3}, budget={"tokens": 0})
+    body = {"model": "scripted", "input": "hi", "messages": []}
+    body.pop("messages" if "responses" in path else "input")
+    status, said = await made.seat.ask(body, path)
+    assert status == 400 and said["error"]["code"] == "team_budget"
+    assert made.seat.ended[0][0] is Outcome.OUT_OF_BUDGET
+    made.gateway.set_budget(Budget())
+    async with made.seat.http.post(made.seat.url + path, json=body) as answer:
+        error = (await answer.json())["error"]
+        assert answer.status == 503 and int(answer.headers["retry-after"]) <= 30
+        assert error["code"] == "rate_limit_error" and "holds until" in error["message"]
 
 
 async def test_a_pause_of_hours_ends_the_session_without_a_strike(world: Make) -> None:
@@ -218,6 +236,12 @@ def test_the_breaker_warns_then_ends_but_not_for_polling() -> None:
     with pytest.raises(Broken, match="5 times"):
         breaker.look(looped(5))
     assert breaker.look(looped(9, "sleep 5; git pull")) == ""
+    for name in ("write_stdin", "wait", "wait_agent"):  # of Codex
+        call = {"type": "function_call", "name": name, "arguments": '{"session_id": 1, "chars": ""}'}
+        assert breaker.look({"input": [call] * 9}) == ""
+    for name in ("BashOutput", "TaskOutput"):  # of Claude Code
+        call = {"role": "assistant", "content": [{"type": "tool_use", "name": name, "input": {"bash_id": "1"}}]}
+        assert breaker.look({"messages": [call] * 9}) == ""
     few = Breaker(BreakerSettings(turns=2))
     few.look(message())
     few.look(message())
