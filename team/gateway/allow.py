@@ -188,7 +188,7 @@ class Allowed:
         """The beta headers that go on, and those that are dropped."""
         names = [n for line in sent for n in (part.strip() for part in line.split(",")) if n]
         known = (*BETAS, *self.settings.allow_betas)
-        good = [n for n in names if _fits(n, known)]
+        good = [n for n in names if _fits(n, known) and not set(n) & set(" \t;\"'")]  # one name, not several
         return good, [n for n in names if n not in good]
 
     def headers(self, sent: Mapping[str, str]) -> dict[str, str]:
