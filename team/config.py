@@ -267,7 +267,7 @@ class Breaker(_Table):
     """Model calls of one session."""
     polling: tuple[str, ...] = (
         *("*sleep*", "*git push*", "*git pull*", "*git fetch*", "*team tasks*"),
-        *("BashOutput:*", "TaskOutput:*", "write_stdin:*", "wait:*", "wait_agent:*"),
+        *("BashOutput:*", "TaskOutput:*", "*write_stdin*", "wait:*", "wait_agent:*"),
     )
     """Calls (globs on ``NAME: INPUT`` of a tool) that may repeat: they wait for something."""
 
