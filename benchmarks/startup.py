@@ -116,12 +116,13 @@ def measure(agents: int, rounds: int) -> dict[str, float]:
         os.environ.update(env)
         project = find_project(tree)
         assert project is not None
-        bare, team = [], []
+        bare, team, one, turns = [], [], [], []  # type: tuple[list[float], list[float], list[float], list[float]]
         for _ in range(rounds):
             bare.append(bare_run(image, project.upstream, agents))
             team.append(team_run(tree, env, agents))
-        one = [bare_run(image, project.upstream, 1) for _ in range(7)]
-        turns = turnarounds(tree, env, sessions=8)
+        for _ in range(rounds):
+            one += [bare_run(image, project.upstream, 1) for _ in range(3)]
+            turns += turnarounds(tree, env, sessions=4)
         shutil.rmtree(project.state, ignore_errors=True)
     bare_s, team_s, one_s, turn_s = map(statistics.median, (bare, team, one, turns))
     return {

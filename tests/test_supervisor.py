@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from team import worktree
-from team.config import Settings
+from team.config import Budget, Settings
 from team.errors import TeamError
 from team.git import git
 from team.ledger import Event, Kind, Ledger
@@ -96,6 +97,7 @@ def test_numbers_of_sessions_go_on_after_a_restart(site: Site) -> None:
 def test_a_closed_output_stops_the_team_like_a_closed_terminal(site: Site) -> None:
     def show(event: Event) -> None:
         if event.kind == Kind.SESSION_RUNNING:
+            time.sleep(1)  # its work is done
             raise BrokenPipeError(32, "Broken pipe")
 
     settings = Settings.model_validate({"session": {"land_time": 0}})
@@ -103,6 +105,16 @@ def test_a_closed_output_stops_the_team_like_a_closed_terminal(site: Site) -> No
     assert reason == "its output was closed (Broken pipe)"
     [ended] = site.events(Kind.SESSION_ENDED)
     assert ended.data["outcome"] == "killed" and site.events(Kind.RESCUE_SAVED)
+
+
+def test_until_idle_a_team_without_budget_stops_and_says_so(site: Site) -> None:
+    plan = site.plan("true", "worker", "docs", spending=Budget(tokens=0), sessions=None, until_idle=True)
+    assert site.run(plan) == "out of budget: budget of the team: 0 of 0 tokens spent"
+    assert [e.data["reason"] for e in site.events(Kind.TEAM_IDLE)] == [
+        "out of budget: budget of the team: 0 of 0 tokens spent"
+    ]
+    assert {e.data["seconds"] for e in site.events(Kind.SEAT_WAITING)} == {None}
+    assert not site.events(Kind.SESSION_STARTING)
 
 
 def test_an_error_of_ours_ends_the_team_but_not_before_the_work_is_safe(site: Site) -> None:

@@ -134,6 +134,8 @@ def _message(error: Exception) -> str | None:
         return "git is not installed; install git 2.38 or newer"
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "database or disk is full" in str(error):
         return "no space left on the disk; free some (`team doctor` says where it is needed) and run this again"
+    if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.ENOTDIR) and error.filename:
+        return f"cannot write {error.filename} ({error.strerror}); XDG_STATE_HOME says where the state goes"
     if isinstance(error, PermissionError):
         return f"permission denied: {error.filename}"
     if isinstance(error, sqlite3.DatabaseError):

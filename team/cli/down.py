@@ -19,6 +19,8 @@ def command(now: bool, volumes: bool) -> None:
     """
     from team import config_file, stop, worktree
     from team.cli import screen
+    from team.config import Settings
+    from team.errors import TeamError
     from team.ledger import Ledger
     from team.view import plural
 
@@ -27,7 +29,13 @@ def command(now: bool, volumes: bool) -> None:
     if project is None:
         click.echo("nothing runs; this project has no team yet")
         return
-    settings = config_file.load(root)
+    try:
+        settings = config_file.load(root)
+    except TeamError as error:
+        if volumes:  # which caches there are stands in it
+            raise
+        click.echo(f"{error}; stopping all the same", err=True)
+        settings = Settings()
     ledger = Ledger(project.ledger)
     stopped = stop.stop_running(project, ledger, settings.session.land_time, now=now, say=click.echo)
     if not stopped and not stop.end_leftovers(project, ledger, settings, say=click.echo):

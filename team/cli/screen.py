@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -30,6 +31,13 @@ RECENT = 6
 """Lines about events below the live table."""
 
 
+class Output(Console):
+    """A console that tells a closed pipe as what it is; rich would end the process from wherever it prints."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def print_json(value: Any) -> None:
     """One JSON document (or line) on standard output; ASCII, so that nothing in it can steer a terminal."""
     click.echo(json.dumps(value, default=str))
@@ -43,8 +51,8 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def console() -> Console:
     """Standard output; wide where it is no terminal, so that what reads it gets whole lines."""
-    out = Console(highlight=False)
-    return out if out.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=WIDE)
+    out = Output(highlight=False)
+    return out if out.is_terminal or "COLUMNS" in os.environ else Output(highlight=False, width=WIDE)
 
 
 def to_pull(landings: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -41,6 +42,16 @@ class SpanType(click.ParamType[float]):
         return seconds if seconds > 0 else self.fail(f"{value!r}: it must be more than 0", param, ctx)
 
 
+class Dollars(click.FloatRange):
+    """An amount; no comparison catches ``nan``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        amount = float(super().convert(value, param, ctx))
+        if math.isnan(amount):
+            self.fail(f"{value!r} is no amount", param, ctx)
+        return amount
+
+
 @click.command("up", context_settings={"ignore_unknown_options": False})
 @click.option("--agents", "-n", type=click.IntRange(1, 256), help="Workers; --role seats come on top.")
 @click.option("--role", "roles", multiple=True, metavar="ROLE[:N]", help="A seat of a role, or N of them; repeatable.")
@@ -51,7 +62,7 @@ class SpanType(click.ParamType[float]):
 @click.option("--for", "seconds", type=SpanType(), metavar="TIME", help="Stop after a time, like 12h or 90m.")
 @click.option("--until-idle", is_flag=True, help="Stop when every seat waits for main, or a budget.")
 @click.option("--dry-run", is_flag=True, help="Print the exact container settings and the prompt; change nothing.")
-@click.option("--budget", type=click.FloatRange(0, 1e9), metavar="USD", help="What the project may cost in all.")
+@click.option("--budget", type=Dollars(0, 1e9), metavar="USD", help="What the project may cost in all.")
 @click.option("--yes", is_flag=True, help="Spend real money without any budget.")
 @click.option("--runtime", type=click.Choice(["docker", "process"]), default="docker", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Every event as a line of JSON.")

@@ -22,7 +22,7 @@ from team.errors import TeamError
 from team.git import line
 from team.ledger import Event, Kind, Ledger
 from team.places import Project, state_home
-from team.plan import Key, Plan, seats
+from team.plan import Plan, seats
 from team.rehearsal import project as demo
 from team.rehearsal.demo_script import DemoScript
 from team.rehearsal.model import ScriptedModel
@@ -166,7 +166,6 @@ def _plan(root: Path, agents: int, client: str, runtime: str, say: Say) -> Plan:
         client=client,
         runtime=runtime,
         image="",
-        key=Key("no-key-is-needed-for-a-rehearsal"),
         spending=Budget(),  # nothing is spent
         uid=os.getuid() or 1000,
         gid=os.getgid() or 1000,

@@ -64,5 +64,6 @@ def _try_out(agent: str, test: str) -> str:
     return f"""\
 {begin}timeout {TEST_SECONDS:.0f} sh -c {shlex.quote(test)} >.git/said 2>&1 </dev/null; code=$?
 tail -n 15 .git/said
-printf 'tests: exit %s\\n' $code > {path}
+why=; [ $code = 0 ] || why=$(tail -n 1 .git/said | cut -c 1-100)
+printf 'tests: exit %s%s\\n' $code "${{why:+: $why}}" > {path}
 echo "== TESTED $code\""""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import tarfile
 import tempfile
@@ -19,6 +20,9 @@ from team.rehearsal.own_script import scratch_path
 from team.rehearsal.project import Tests, run_tests
 from team.text import clean, one_line
 from team.view import CLAIM_RULES, plural, worth_a_landing
+
+_CANNOT_RUN = re.compile(r"exit 12[67]\b|No module named|not found$")
+"""What the shell and python say of a test command that cannot run at all."""
 
 LATE_RULES = CLAIM_RULES | {"stale"}
 """Rules of ``push.refused`` that say: somebody else was first."""
@@ -189,8 +193,14 @@ class OwnReport:
 
     @property
     def ok(self) -> bool:
-        """Every agent landed and released. Failing tests are the project's own matter; they are shown."""
-        return not self.missing and not self.counts.locks_left
+        """Every agent landed and released, and the test command could be run. Failing tests are the project's own
+        matter; they are shown."""
+        return not self.missing and not self.counts.locks_left and not self.untestable
+
+    @property
+    def untestable(self) -> bool:
+        """Whether the shell did not find the test command, or could not run it (126, 127), or it lacks a module."""
+        return any(_CANNOT_RUN.search(said) for said in self.agents.values())
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -206,7 +216,11 @@ class OwnReport:
             f"  claims           {c.claims} granted, {c.claims_refused} refused",
             f"  merges           {c.merges} by upstream, {c.conflicts} refused as conflicts",
             f"  test command     {one_line(self.test, 100) or 'none; set [test] command in team.toml'}",
-            *(f"  tests            {v} ({plural(list(self.agents.values()).count(v), 'agent')})" for v in verdicts),
+            *(
+                f"  tests            {v.removeprefix('tests: ')} ({plural(list(self.agents.values()).count(v), 'agent')})"
+                for v in verdicts
+            ),
+            *["  ERROR the image lacks what the tests need: [image] dockerfile in team.toml adds it"] * self.untestable,
             *(f"  landed nothing   {agent}" for agent in self.missing),
             *(f"  lock left        {lock}" for lock in c.locks_left),
             *(f"  ended badly      {why}" for why in c.failed),
@@ -241,4 +255,4 @@ def own_report(
 
 def _said(upstream: Path, agent: str) -> str | None:
     code, out = git_status("show", f"main:{scratch_path(agent)}", at=upstream, ok=(0, 128), output=1 << 16)
-    return one_line(clean(out.decode("utf-8", "replace")), 80) if code == 0 else None
+    return one_line(clean(out.decode("utf-8", "replace")), 120) if code == 0 else None

@@ -460,7 +460,9 @@ def subject_of(verdict: Verdict, push: Push) -> str:
         return f"Claim {listed(verdict.claims, 3)}"
     if verdict.kind == "release":
         return f"Release {listed(list(verdict.releases), 3)}"
-    return f"Land {one_line(push.head.subject, 100) or push.head.oid[:10]}"
+    # Whoever pulls before the push has a merge on top, and its subject tells nothing.
+    told = next((c for c in reversed(push.commits) if len(c.parents) < 2), push.head)
+    return f"Land {one_line(told.subject, 100) or told.oid[:10]}"
 
 
 def in_order(quarantine: Quarantine, push: Push | None, new: str) -> list[str]:

@@ -81,3 +81,12 @@ def test_an_own_rehearsal_tells_who_landed_and_what_the_tests_said(tmp_path: Pat
     )
     assert report.agents == {"agent-01": "tests: exit 0"} and report.missing == ("agent-02",)
     assert not report.ok and any("landed nothing   agent-02" in text for text in report.lines())
+
+
+def test_a_test_command_that_cannot_run_is_no_success(tmp_path: Path) -> None:
+    project, ledger, base = upstream(tmp_path)
+    landed(project, {"team-rehearsal/agent-01.txt": "tests: exit 127: sh: 1: pytest: not found\n"})
+    report = own_report(
+        project, ledger, base, agents=["agent-01"], test="pytest", seconds=1, client="command", runtime="docker"
+    )
+    assert not report.ok and any("ERROR the image lacks" in line for line in report.lines())

@@ -61,7 +61,8 @@ def test_a_rehearsal_leaves_nothing_behind(tmp_path: Path) -> None:
     before = sorted(p.name for p in root.iterdir()), git("for-each-ref", at=root)
     said: list[str] = []
     report = rehearse(root, agents=2, client="command", runtime="process", say=said.append)
-    assert report.ok and set(report.agents.values()) == {"tests: exit 1"}
+    assert report.ok  # failing tests are the project's own matter
+    assert all(said.startswith("tests: exit 1: FAILED (failures=") for said in report.agents.values())
     assert (sorted(p.name for p in root.iterdir()), git("for-each-ref", at=root)) == before
     assert list(state_home().iterdir()) == []
 

@@ -79,7 +79,7 @@ async def test_an_agent_rehearses_on_any_project(tmp_path: Path) -> None:
         events = await session(url, "docs-01", 1, clone(upstream, tmp_path / "work"))
     assert events[-1]["result"] == "Claimed, tested, landed and released."
     work = clone(upstream, tmp_path / "after")
-    assert (work / "team-rehearsal/docs-01.txt").read_text() == "tests: exit 3\n"
+    assert (work / "team-rehearsal/docs-01.txt").read_text() == "tests: exit 3: ran\n"
     assert [p.name for p in (work / "current_tasks").iterdir()] == [".gitkeep"]
 
 
