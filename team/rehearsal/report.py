@@ -7,6 +7,7 @@ import re
 import shlex
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -209,17 +210,14 @@ class OwnReport:
     def lines(self) -> list[str]:
         """For people."""
         c, landed = self.counts, len(self.agents)
-        verdicts = sorted(set(self.agents.values()))
+        verdicts = sorted(Counter(said.removeprefix("tests: ") for said in self.agents.values()).items())
         return [
             f"{landed} of {plural(landed + len(self.missing), 'agent')} ({self.client}, {self.runtime}) claimed, "
             f"tested, landed and released in {self.seconds:.0f} s",
             f"  claims           {c.claims} granted, {c.claims_refused} refused",
             f"  merges           {c.merges} by upstream, {c.conflicts} refused as conflicts",
             f"  test command     {one_line(self.test, 100) or 'none; set [test] command in team.toml'}",
-            *(
-                f"  tests            {v.removeprefix('tests: ')} ({plural(list(self.agents.values()).count(v), 'agent')})"
-                for v in verdicts
-            ),
+            *(f"  tests            {told} ({plural(count, 'agent')})" for told, count in verdicts),
             *["  ERROR the image lacks what the tests need: [image] dockerfile in team.toml adds it"] * self.untestable,
             *(f"  landed nothing   {agent}" for agent in self.missing),
             *(f"  lock left        {lock}" for lock in c.locks_left),
