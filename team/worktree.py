@@ -33,8 +33,6 @@ REMOTE = "team"
 TRACKING = "refs/remotes/team/main"
 """Where the user's repository keeps what it last saw of upstream's main."""
 _RECEIVER = "team.upstream.receive_pack"
-_READY = "ready"
-"""A state directory without this file was never finished."""
 _ID = re.compile(r"[a-z0-9-]+-[0-9a-f]{8}\n?\Z")
 
 # Variables that would point git at another repository, index or configuration (git rev-parse --local-env-vars);
@@ -331,11 +329,11 @@ def _refuse_second_worktree(root: Path, common: Path) -> None:
 
 
 def _discard_half_made(root: Path) -> None:
-    """Remove states of ``root`` that a killed first use left behind. The caller holds the lock of this repository."""
+    """Remove states of ``root`` that a killed first use left behind: nothing points to them, and nothing has happened
+    in them. The caller holds the lock of this repository."""
     home = places.state_home()
     for state in home.iterdir() if home.is_dir() else ():
-        unfinished = not (state / _READY).exists() and not (state / "ledger.db").exists()
-        if unfinished and _recorded_root(state) == root:
+        if not (state / "ledger.db").exists() and _recorded_root(state) == root:
             shutil.rmtree(state)
 
 
@@ -347,7 +345,6 @@ def _make(root: Path) -> Project:
     try:
         project.logs.mkdir(mode=0o700)
         Upstream.create(project, root, head)
-        (project.state / _READY).touch()
     except BaseException:
         shutil.rmtree(project.state, ignore_errors=True)
         raise
