@@ -184,9 +184,7 @@ async def test_what_claude_code_sends_goes_through(world: Make) -> None:
     }
     async with model.running() as url:
         made = await world(url)
-        dropped = (
-            "X-Other Cookie X-HTTP-Method-Override X-Original-URL X-Forwarded-Host Forwarded Via X-Api-Version".split()
-        )
+        dropped = "X-Other Cookie X-HTTP-Method-Override X-Original-URL X-Forwarded-Host Forwarded Via".split()
         headers = {"anthropic-beta": betas + ",files-api-2025-04-14, evil", **dict.fromkeys(dropped, "v1/files")}
         for _ in range(2):
             assert (await made.seat.ask(body, "/v1/messages?beta=true", headers))[0] == 200
