@@ -213,7 +213,7 @@ def event(kind: str, /, **data: Any) -> Event:
             event(Kind.EGRESS, agent="a-1", host="evil.example", port=443, refused="not in the list"),
             "a-1: the network refused evil.example:443: not in the list",
         ),
-        (event(Kind.EGRESS, agent="a-1", host="pypi.org", port=443, refused="", sent=9), None),
+        (event(Kind.EGRESS, agent="a-1", host="packages.example.com", port=443, refused="", sent=9), None),
         (event(Kind.ERROR, reason="no space"), "team: ERROR no space"),
         (event(Kind.RESCUE_SAVED, agent="a-1", ref="refs/rescue/a"), "a-1: work rescued to refs/rescue/a"),
         (
