@@ -33,16 +33,13 @@ def stop_running(project: Project, ledger: Ledger, land_time: float, *, now: boo
     watched, since = view(ledger), time.monotonic()
 
     def end_now() -> None:
+        nonlocal now
         say("ending the sessions now; their work is rescued")
-        _signal(pid)
+        now = True
 
     with _ctrl_c(end_now):
         _signal(pid)
-        if now:
-            time.sleep(POLL_SECONDS)  # two signals in one go would be taken as one
-            if running_pid(project) == pid:
-                _signal(pid)
-        elif watched.open:
+        if watched.open and not now:
             say(f"stopping; sessions have {span(land_time)} to land, ctrl-c ends them now")
         told = since
         while running_pid(project) == pid:
@@ -51,6 +48,8 @@ def stop_running(project: Project, ledger: Ledger, land_time: float, *, now: boo
                 watched.catch_up(ledger)
                 say(f"{plural(len(watched.open), 'session')} left after {span(told - since)}; ctrl-c ends them now")
             time.sleep(POLL_SECONDS)
+            if now and running_pid(project) == pid:  # more than once: two signals in one go are taken as one
+                _signal(pid)
     watched.catch_up(ledger)
     left = f"; {plural(len(watched.open), 'session')} left, run this again" if watched.open else ""
     say(f"the team stopped after {span(time.monotonic() - since)}{left}")
