@@ -130,6 +130,8 @@ class Session:
         )
         self.door = Door(self.tenant, team.upstream, self._ask_model, on_error=lambda text: self.log.error(text))
         self._egress: Egress | None = None
+        self._seen_whole = False
+        """Whether this supervisor has served its door from the beginning, so that it knows if the client ran."""
 
     # -- from outside -----------------------------------------------------------------------------------------
 
@@ -164,6 +166,7 @@ class Session:
             spec = await self._open()
             self._container = await self._call(self.team.runtime.create, spec)
             self._record(Kind.SESSION_CREATED, container=self._container, name=spec.name, volume=self._volume)
+            self._seen_whole = True
             await self._call(self.team.runtime.start, self._container)
         except (TeamError, Gone) as error:
             self.log.error(f"the container did not start: {error}")
@@ -447,6 +450,8 @@ class Session:
             return self._note_rescued(commit)
         if self._container is None and self.team.ledger.last(Kind.SESSION_CREATED, session=self.id) is None:
             return "empty"  # it never ran. A container that was removed by hand leaves its volume behind.
+        if self._seen_whole and not self.tenant.ready.is_set():
+            return "empty"  # its client never ran: half a clone looks like work that deletes files
         self.log.team("rescuing what the session left behind")
         for attempt in (1, 2):
             try:

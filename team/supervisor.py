@@ -98,22 +98,23 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
     door_directory(project)
     ledger = Ledger(project.ledger)
     upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected, gate=plan.settings.gate)
-    async with gateway_of(plan, ledger) as gateway:
-        team = Team(
-            project,
-            plan,
-            ledger,
-            upstream,
-            runtime(plan.runtime),
-            client(plan.client, plan.client_argv),
-            gateway,
-            Engine(ledger),
-            prompts,
-            stop=lambda reason: supervisor.stop(reason),
-        )
-        supervisor = Supervisor(team, on_event)
-        with _signals(supervisor), _gate(team):
-            return await supervisor.run()
+    with contextlib.closing(upstream):
+        async with gateway_of(plan, ledger) as gateway:
+            team = Team(
+                project,
+                plan,
+                ledger,
+                upstream,
+                runtime(plan.runtime),
+                client(plan.client, plan.client_argv),
+                gateway,
+                Engine(ledger),
+                prompts,
+                stop=lambda reason: supervisor.stop(reason),
+            )
+            supervisor = Supervisor(team, on_event)
+            with _signals(supervisor), _gate(team):
+                return await supervisor.run()
 
 
 def _raise_file_limit() -> None:

@@ -88,6 +88,14 @@ def test_a_supervisor_that_died_while_it_ended_a_session_is_made_up_for(site: Si
     assert len(site.events(Kind.SESSION_REMOVED)) == 1, "it was ended again"
 
 
+def test_what_a_failed_setup_left_is_no_work(site: Site) -> None:
+    settings = Settings.model_validate({"session": {"setup": "rm README.md; echo built >built.txt; exit 1"}})
+    site.run(site.plan("true", "worker", settings=settings))
+    [ended] = site.events(Kind.SESSION_ENDED)
+    assert (ended.data["outcome"], ended.data["rescue"]) == ("failed", "empty")
+    assert not site.events(Kind.RESCUE_SAVED)
+
+
 def test_numbers_of_sessions_go_on_after_a_restart(site: Site) -> None:
     site.run(site.plan("true", "worker"))
     site.run(site.plan("true", "worker"))

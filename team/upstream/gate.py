@@ -193,6 +193,13 @@ class Gate:
 
     # -- the chain --------------------------------------------------------------------------------------------
 
+    def _is_in(self, commit: str, main: str) -> bool:
+        """Whether main has ``commit``; what is not to be found any more is nowhere."""
+        try:
+            return git.is_ancestor(self._shelf.path, commit, main, env=self._shelf.env)
+        except git.GitError:
+            return False
+
     def _chain(self, pushes: Sequence[Waiting]) -> list[Link]:
         """Main with each push merged after the other. A push that conflicts with main is refused; one that only
         conflicts with those before it waits for them."""
@@ -200,7 +207,7 @@ class Gate:
         chain: list[Link] = []
         on = main
         for push in pushes:
-            if git.is_ancestor(self._shelf.path, push.commit, main, env=self._shelf.env):
+            if self._is_in(push.commit, main):
                 # It landed, and a crash kept its verdict from being recorded: no check may refuse it any more.
                 self._decide(push, landed=True, reason="main has this commit")
                 continue
