@@ -60,7 +60,7 @@ class Weather:
 def test_limits_cuts_and_hangs_are_outlasted_and_counted(
     stage: Stage, plan: Callable[..., Any], client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(gateway, "ANSWER_SECONDS", 3.0)
     monkeypatch.setattr(pace, "BACKOFF_FIRST", 0.3)
     faults = [Fault("429", first=1, headers={"retry-after": "1"}), Fault("529", first=2), Fault("cut", first=1)]
     weather = Weather(*faults, Fault("hang", first=1), Fault("429", first=1))
