@@ -9,36 +9,22 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SPANS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_size(value: object) -> object:
-    """Bytes from ``4g``, ``512m`` (powers of 1024) or a number; other types are left to pydantic."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", value.lower())
-        if not match:
-            raise ValueError("a size is a number with k, m, g or t, like '4g'")
-        return int(float(match[1]) * _UNITS[match[2]])
-    return value
-
-
-def parse_span(value: object) -> object:
-    """Seconds from ``90``, ``90s``, ``20m``, ``12h`` or ``2d``; other types are left to pydantic."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value.lower())
-        if not match:
-            raise ValueError("a time is a number with s, m, h or d, like '20m'")
-        return float(match[1]) * _SPANS[match[2]]
-    return value
+from team.sampler.settings import TestSettings, parse_test
+from team.units import parse_size, parse_span
 
 
 def _inside_container(path: str) -> str:
     if not path.startswith("/") or ".." in path.split("/") or path in ("/", "/workspace", "/upstream"):
         raise ValueError("a cache is an absolute path in the container, like '/home/agent/.cargo'")
     return path
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected a name; without a line here the client chooses")
+    return text
 
 
 _LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
@@ -57,10 +43,20 @@ def _host_rule(text: str) -> str:
 
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
 Span = Annotated[float, BeforeValidator(parse_span), Field(ge=0)]
+Model = Annotated[str, AfterValidator(_name)]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    """Strict: ``true`` is no number, ``"4"`` no count, and ``"no"`` not false."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, strict=True
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _lists_are_tuples(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
 
 
 class Session(_Table):
@@ -99,11 +95,8 @@ class Image(_Table):
     """File with the CA certificates of a corporate proxy, for builds and sessions."""
 
 
-class Test(_Table):
-    """``[test]``: how the project is tested."""
-
-    command: str = ""
-    """Shell command, run in the work tree; exit code 0 means that all passed."""
+Test = Annotated[InstanceOf[TestSettings], BeforeValidator(parse_test)]
+"""``[test]``: how the project is tested. Typed in the sampler's room, since containers read it without pydantic."""
 
 
 class Landing(_Table):
@@ -280,14 +273,14 @@ class Settings(_Table):
     roles: tuple[str, ...] = ()
     """Seats on top of the workers, each ``name`` or ``name:count``."""
     client: str = "claude-code"
-    model: str | None = None
-    models: dict[str, str] = {}
+    model: Model | None = None
+    models: dict[str, Model] = {}
     """The model of a role; its requests for another one are changed to it."""
     protected: tuple[str, ...] = ()
     """More paths (globs) that no agent may change, on top of the default list."""
     session: Session = Session()
     image: Image = Image()
-    test: Test = Test()
+    test: Test = TestSettings()
     landing: Landing = Landing()
     gate: Gate = Gate()
     network: Network = Network()

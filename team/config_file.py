@@ -11,10 +11,11 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from team import places
+from team import places, prompt
 from team.clients import CLIENTS
 from team.config import Settings, UserSettings
 from team.errors import TeamError
+from team.sampler.settings import WrongTest
 from team.text import one_line
 
 NAME = "team.toml"
@@ -63,7 +64,20 @@ def load(root: Path) -> Settings:
     for role in settings.roles:
         if not _ROLE.match(role):
             raise _complaint(NAME, text, ("roles",), f"{role!r} is no role; write 'review' or 'review:2'")
+    _check_roles(root, settings, text)
     return settings
+
+
+def _check_roles(root: Path, settings: Settings, text: str) -> None:
+    """Raise :class:`TeamError` for a role that nobody can have: its limit or its model would never hold."""
+    known = prompt.roles(root)
+    named: list[tuple[tuple[str, ...], str]] = [(("roles",), role.partition(":")[0]) for role in settings.roles]
+    named += [(("models", role), role) for role in settings.models]
+    named += [(("budget", "roles", role), role) for role in settings.budget.roles]
+    for loc, role in named:
+        if role not in known:
+            what = f"unknown role {one_line(repr(role), 60)}; known: {', '.join(sorted(known))}, or add roles/NAME.md"
+            raise _complaint(NAME, text, loc, what)
 
 
 def load_user() -> UserSettings:
@@ -171,17 +185,20 @@ def _validate(model: type[_Model], data: dict[str, Any], text: str, shown: str, 
         raise _complaint(shown, text, loc, _unknown_key(model, loc))
     if kind == "value_error":
         what = str(context["error"])
+        if isinstance(context["error"], WrongTest):
+            raise _complaint(shown, text, loc + context["error"].path, what)
     else:
         words = first["msg"] if show_values else "this value is not allowed here"
         what = _EXPECTED.get(kind, words).format(**context)
     if show_values and not isinstance(first["input"], dict):
-        what += f"; it is {one_line(repr(first['input']), 60)}"
+        value = first["input"]
+        what += f"; it is {one_line(str(value).lower() if isinstance(value, bool) else repr(value), 60)}"
     raise _complaint(shown, text, loc, what)
 
 
 def _unknown_key(model: type[BaseModel], loc: tuple[str, ...]) -> str:
     other = UserSettings if model is Settings else Settings
-    if loc[0] in other.model_fields:
+    if loc[0] in other.model_fields and loc[0] not in model.model_fields:
         home = places.config_home() / "config.toml" if other is UserSettings else f"{NAME} in the project"
         return f"unknown key here; it is read from {home} only"
     known = list(_fields(model, loc[:-1]))

@@ -9,6 +9,7 @@ from team.names import agent_email
 from team.places import Project
 from team.plan import Plan, Seat
 from team.runtimes import PROXY_PORT, Spec, volume_names
+from team.sampler.settings import environment
 
 
 def spec_for(project: Project, plan: Plan, client: Client, seat: Seat, session: str, token: str, url: str) -> Spec:
@@ -19,8 +20,7 @@ def spec_for(project: Project, plan: Plan, client: Client, seat: Seat, session: 
     hosts = reachable(plan)
     if hosts:
         env |= proxy_env(f"http://127.0.0.1:{PROXY_PORT}")
-    if plan.settings.test.command:
-        env["TEAM_TEST"] = plan.settings.test.command
+    env |= environment(plan.settings.test)
     return Spec(
         name=f"team-{project.id}-{session}",
         project=project.id,

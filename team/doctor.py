@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from team import config_file, git, places, worktree
 from team.config import Settings, UserSettings
 from team.errors import TeamError
-from team.runtimes import DOOR_DIR, DOOR_PORT, INSIDE_DIR, UPSTREAM, WORKSPACE, EngineLost, Gone, Limits, Spec
+from team.runtimes import DOOR_DIR, DOOR_PORT, PACKAGE_DIR, UPSTREAM, WORKSPACE, EngineLost, Gone, Limits, Spec
+from team.sampler import suites
 from team.text import one_line
 
 if TYPE_CHECKING:
@@ -121,8 +122,9 @@ def _repository(root: Path) -> Iterator[Finding]:
 def _configuration(root: Path, settings: Settings) -> Iterator[Finding]:
     where = config_file.NAME if (root / config_file.NAME).exists() else "defaults, there is no team.toml"
     yield ok("configuration", f"{where}: {settings.agents} agents, client {settings.client}")
-    if not settings.test.command:
-        yield warn("configuration", "no test command: agents must guess how to test", "set [test] command in team.toml")
+    if not settings.test.command and not suites.known(root, settings.test):
+        mend = "set [test] command, or kind for `team test`, in team.toml"
+        yield warn("configuration", "no test command: agents must guess how to test", mend)
     own = places.config_home() / "config.toml"
     if own.exists() and own.stat().st_mode & 0o022:
         yield warn("configuration", f"{own} can be written by others; it says where the key goes", f"chmod 600 {own}")
@@ -429,7 +431,7 @@ def shut_in(report: Mapping[str, Any], uid: int, gid: int, memory: int) -> Itera
         yield fail("user", f"uid {uid} cannot write its HOME or {WORKSPACE}", "both must be writable to any user: 1777")
     else:
         yield ok("user", f"uid {uid} inside, HOME and {WORKSPACE} are its own")
-    fixed = (UPSTREAM, DOOR_DIR, INSIDE_DIR)
+    fixed = (UPSTREAM, DOOR_DIR, PACKAGE_DIR)
     loose = [p for p in fixed if report["mounts"][p] != "ro" or report["writable"][p]]
     loose += [p for p in ("/etc", "/usr") if report["writable"][p]]
     if loose or report["engine_socket"]:

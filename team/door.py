@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import logging
 import tempfile
 import time
@@ -23,6 +24,8 @@ from aiohttp import web
 
 from team.errors import TeamError
 from team.gateway.answers import Refusal, answer, api_of
+from team.sampler.remote import MOST_BYTES as MOST_TESTS
+from team.sampler.remote import PATH as TESTS
 from team.upstream.pusher import Pusher
 from team.upstream.refusal import Refused
 from team.upstream.upstream import Upstream
@@ -100,6 +103,8 @@ class Tenant:
 
 Model = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers a model call of the session."""
+AskTests = Callable[[str, bytes], dict[str, Any]]
+"""Answers a question of ``team test`` in the session; raises :class:`TeamError` for one that makes no sense."""
 OnError = Callable[[str], None]
 
 
@@ -113,9 +118,11 @@ class Door:
         model: Model,
         bounds: Bounds | None = None,
         on_error: OnError | None = None,
+        tests: AskTests | None = None,
     ) -> None:
         """``on_error`` is told what went wrong in the door itself."""
         self.tenant = tenant
+        self._tests, self._testing = tests, asyncio.Semaphore(1)
         self._upstream, self._answer, self._on_error = upstream, model, on_error
         self._bounds = bounds or Bounds()
         self._pushes = asyncio.Semaphore(self._bounds.pushes)
@@ -168,6 +175,7 @@ class Door:
         app.router.add_post("/team/claim", self._claim)
         app.router.add_post("/team/release", self._release)
         app.router.add_get("/team/tasks", self._tasks)
+        app.router.add_post(TESTS + "{what:[a-z]+}", self._test)
         app.router.add_route("HEAD", "/", self._hello)
         app.router.add_route("*", "/v1/{path:.*}", self._model)
         runner = web.AppRunner(
@@ -245,6 +253,31 @@ class Door:
     async def _tasks(self, request: web.Request) -> web.Response:
         lines = await asyncio.to_thread(self._upstream.overview, self.tenant.session)
         return web.Response(text=lines)
+
+    async def _test(self, request: web.Request) -> web.Response:
+        """A question of ``team test``; one at a time, since a large one costs memory here."""
+        if self.tenant.rights is not Rights.ALL:
+            return web.Response(status=403, text="this session is ending\n")
+        if self._tests is None:
+            return web.Response(status=404, text="nothing is kept of tests here\n")
+        async with self._testing:
+            body = bytearray()
+            try:
+                async with asyncio.timeout(self._bounds.body_seconds):
+                    async for chunk in request.content.iter_any():
+                        body += chunk
+                        if len(body) > MOST_TESTS:
+                            return web.Response(status=413, text=f"at most {MOST_TESTS} bytes\n")
+                answer = await asyncio.to_thread(lambda: json.dumps(self._ask_tests(request, bytes(body))))
+            except TimeoutError:
+                return web.Response(status=408, text="the question took too long to send\n")
+            except TeamError as error:
+                return web.Response(status=400, text=f"{error}\n")
+        return web.Response(text=answer, content_type="application/json")
+
+    def _ask_tests(self, request: web.Request, body: bytes) -> dict[str, Any]:
+        assert self._tests is not None
+        return self._tests(request.match_info["what"], body)
 
     async def _ask(self, request: web.Request, what: Callable[[Pusher, Mapping[str, str]], str]) -> web.Response:
         """Answer one of the calls of ``team/inside/bin/team``: lines ``key=value`` in, text out."""

@@ -17,11 +17,16 @@ MINIMUM = (2, 38)
 """``git merge-tree --write-tree`` came with 2.38."""
 
 
+def without_hints(stderr: str) -> str:
+    """What git complains about, without the advice that it puts before it."""
+    return "\n".join(line for line in stderr.splitlines() if not line.startswith("hint:")).strip()
+
+
 class GitError(Exception):
     """A git command of ours failed."""
 
     def __init__(self, args: Sequence[str], returncode: int, stderr: str) -> None:
-        self.args_, self.returncode, self.stderr = list(args), returncode, stderr.strip()
+        self.args_, self.returncode, self.stderr = list(args), returncode, without_hints(stderr)
         super().__init__(f"git {' '.join(args[:3])}: {self.stderr or f'exit {returncode}'}")
 
 
@@ -227,9 +232,9 @@ def version() -> tuple[int, ...]:
     return tuple(int(n) for n in words[2].split(".") if n.isdigit())
 
 
-def resolve(at: Path, revision: str) -> str | None:
+def resolve(at: Path, revision: str, env: Mapping[str, str] | None = None) -> str | None:
     """The object id of ``revision``, or None where it names nothing."""
-    code, out = git_status("rev-parse", "--verify", "--quiet", "--end-of-options", revision, at=at)
+    code, out = git_status("rev-parse", "--verify", "--quiet", "--end-of-options", revision, at=at, env=env)
     return out.decode().strip() if code == 0 else None
 
 

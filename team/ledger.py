@@ -42,6 +42,7 @@ class Kind(StrEnum):
     PUSH_APPROVED = "push.approved"  # (number, by, note)
     PUSH_VERDICT = "push.verdict"  # (number, landed, reason, lines, log, landing, old, commit, claims, releases, tests)
     PUSH_TOLD = "push.told"  # (number, to) an agent heard of the verdict
+    PUSH_BYTES = "push.bytes"  # (total) what the session has pushed so far, now and then
     PUSH_TAMPERING = "push.tampering"  # (commit, findings) tests deleted, skipped, loosened, emptied
     GATE_RUN = "gate.run"  # (pushes, commit, ok, reason, seconds, tests, log)
     GATE_FLAKY = "gate.flaky"  # (number, log) failed once, passed on the same commit
@@ -62,8 +63,13 @@ class Kind(StrEnum):
     MODEL_CALL = "model.call"
     MODEL_REFUSED = "model.refused"  # (role, path, model, status, rule, reason) not forwarded
     MODEL_PAUSED = "model.paused"  # (provider, seconds, until, reason) the whole fleet waits
+    MODEL_LOST = "model.lost"  # (provider, reason) it cannot be reached, or has only errors to say
+    MODEL_FOUND = "model.found"  # (provider, seconds)
     BUDGET_SET = "budget.set"  # (usd) a person raised or lowered the team's budget
     EGRESS = "egress"  # (host, port, refused, connections, sent, received, seconds) since the last such event
+    # A run of `team test`, as the agent reports it.
+    # (suite, commit, base, landed, rate, total, ran, failed, new, known, unknown, fixed, seconds, failing)
+    TEST_RUN = "test.run"
     TASK_ADDED = "task.added"  # (title)
     TASK_UNBLOCKED = "task.unblocked"  # its strikes are forgotten
     RESCUE_DROPPED = "rescue.dropped"  # (commit) by a person
@@ -233,6 +239,7 @@ def _insert(db: sqlite3.Connection, at: float, events: Iterable[New]) -> int:
             last = cursor.lastrowid or 0
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # a full disk has ended it already
+            db.execute("ROLLBACK")
         raise
     return last

@@ -51,6 +51,11 @@ class Project:
         return self.state / "ledger.db"
 
     @property
+    def tests(self) -> Path:
+        """What the sampler remembers of the project's tests."""
+        return self.state / "tests.db"
+
+    @property
     def logs(self) -> Path:
         return self.state / "logs"
 

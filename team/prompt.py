@@ -12,6 +12,8 @@ from pathlib import Path
 from stat import S_ISREG
 
 from team.errors import TeamError
+from team.sampler import suites
+from team.sampler.settings import TestSettings
 from team.text import one_line
 
 PROTOCOL = "AGENT_PROMPT.md"
@@ -23,6 +25,11 @@ VARIABLES = ("agent", "role", "session", "test_command")
 """What a text may hold in double braces."""
 NO_TEST_COMMAND = "# no test command is set: README.md or the build files say how"
 """Stands for ``{{test_command}}`` where there is none; a comment, since it may land in a shell."""
+SAMPLER = (
+    "While you work, `team test --fast` runs a sample of the tests that is yours alone, with what failed last time and "
+    "what is near your changes, and says in a few lines what fails newly; exit code 3 means: only what fails on main "
+    "too. `team test NAME` runs what is named so, `team test` everything."
+)
 
 # Not "agent": its seats would have the names of the workers.
 _ROLE = re.compile(r"(?!agent\.md)([a-z][a-z0-9-]{0,39})\.md\Z")
@@ -43,8 +50,8 @@ class Prompts:
     def assemble(self, agent: str, role: str, session: str, extras: Mapping[str, str]) -> str:
         """The whole prompt of one session.
 
-        ``extras``: ``test_command`` (empty for none), ``rescue`` (what an earlier session left behind, and
-        where), ``last_error`` (why the last try failed); the last two are left out where empty. Raises
+        ``extras``: those of :func:`about_tests`, ``rescue`` (what an earlier session left behind, and
+        where), ``last_error`` (why the last try failed); what is empty is left out. Raises
         :class:`TeamError` for an unknown role, or an unknown ``{{variable}}``, naming file and variable.
         """
         if role not in self.roles:
@@ -83,6 +90,15 @@ def roles(project_root: Path) -> dict[str, Path]:
     return found
 
 
+def about_tests(root: Path, settings: TestSettings) -> dict[str, str]:
+    """What the prompt says of the project's tests, as fields of ``extras``."""
+    sampler = suites.known(root, settings)
+    return {
+        "test_command": settings.command or ("team test" if sampler else ""),
+        "sampler": SAMPLER if sampler else "",
+    }
+
+
 def packaged_prompt() -> str:
     """The AGENT_PROMPT.md that comes with team, for ``team init``."""
     return (PACKAGED / PROTOCOL).read_text("utf-8")
@@ -93,6 +109,8 @@ def _facts(values: Mapping[str, str], test: str, extras: Mapping[str, str]) -> l
         f"You are {values['agent']} (role {values['role']}), session {values['session']}.",
         f"The project's test command is: {test}" if test else "No test command is set for this project.",
     ]
+    if sampler := extras.get("sampler", ""):
+        lines.append(sampler)
     # Both may hold words of agents: one line each, so that they cannot pass for instructions of this prompt.
     if rescue := one_line(extras.get("rescue", ""), 1000):
         lines.append(f"Left behind by an earlier session: {rescue}")

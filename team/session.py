@@ -34,6 +34,7 @@ from team.places import Project
 from team.plan import Plan, Seat
 from team.prompt import Prompts
 from team.runtimes import DOOR_PORT, EngineLost, Exit, Gone, Runtime, Spec, volume_names
+from team.sampler.host import Tests
 from team.text import one_line
 from team.upstream.upstream import Upstream
 
@@ -60,6 +61,7 @@ class Team:
     client: Client
     gateway: Gateway
     engine: Engine
+    tests: Tests
     prompts: Prompts | None
     """None for a run without seats."""
     stop: Callable[[str], None] = lambda reason: None
@@ -128,7 +130,13 @@ class Session:
             stop_team=team.stop,
             say=lambda text: self.log.error(text),
         )
-        self.door = Door(self.tenant, team.upstream, self._ask_model, on_error=lambda text: self.log.error(text))
+        self.door = Door(
+            self.tenant,
+            team.upstream,
+            self._ask_model,
+            on_error=lambda text: self.log.error(text),
+            tests=lambda what, body: team.tests.answer(what, body, seat.name, self.id, self.task),
+        )
         self._egress: Egress | None = None
         self._seen_whole = False
         """Whether this supervisor has served its door from the beginning, so that it knows if the client ran."""
@@ -248,7 +256,7 @@ class Session:
 
     def _prompt(self) -> str:
         """What the session is told, with what its seat's last session came to."""
-        team, extras = self.team, {"test_command": self.team.plan.settings.test.command}
+        team, extras = self.team, prompt.about_tests(self.team.plan.tree, self.team.plan.settings.test)
         last = team.ledger.last(Kind.SESSION_ENDING, agent=self.seat.name)
         if last is not None and Outcome(last.data["outcome"]).strike:
             extras["last_error"] = str(last.data["reason"])
@@ -536,4 +544,4 @@ class Session:
 
 def prompt_for(plan: Plan, seat: Seat, session: str) -> str:
     """The prompt that the first session of ``seat`` gets on its standard input."""
-    return prompt.assemble(plan.tree, seat.name, seat.role, session, {"test_command": plan.settings.test.command})
+    return prompt.assemble(plan.tree, seat.name, seat.role, session, prompt.about_tests(plan.tree, plan.settings.test))

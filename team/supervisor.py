@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -26,12 +27,16 @@ from team.containers import spec_for
 from team.engine import Engine
 from team.errors import TeamError
 from team.gateway.gateway import Gateway
+from team.gateway.health import Health
 from team.gateway.providers import is_loopback
 from team.ledger import Event, Kind, Ledger
 from team.places import Project, door_directory
 from team.plan import Plan, Seat
 from team.reconcile import reconcile
+from team.running import running_pid
 from team.runtimes import Spec, runtime
+from team.sampler.host import Tests
+from team.sampler.settings import environment
 from team.session import Ended, Session, Team
 from team.text import one_line
 from team.upstream.check import ContainerChecker
@@ -47,6 +52,8 @@ ROOM_SECONDS = 5.0
 MAINTAIN_SECONDS = 300.0
 ENGINE_DEAD_SECONDS = 10.0
 """After so long without the engine, who asks twice for the end need not wait for it."""
+TOLD_SECONDS = 10.0
+"""How long a seat that is to wait gives its last session's rescue, so that the ledger tells both in order."""
 FILES = 1 << 16
 """Open files that the supervisor asks the kernel for."""
 FREE_DISK = 1 << 30
@@ -61,20 +68,6 @@ class Running(TeamError):
     """Another supervisor holds the project."""
 
 
-def running_pid(project: Project) -> int | None:
-    """The pid of the supervisor of ``project``, or None where none runs."""
-    if not project.supervisor_lock.exists():
-        return None
-    try:
-        with FileLock(project.supervisor_lock, timeout=0):
-            return None
-    except Timeout:
-        try:
-            return int(project.supervisor_pid.read_text())
-        except (OSError, ValueError):
-            return None
-
-
 async def supervise(project: Project, plan: Plan, *, on_event: OnEvent | None = None) -> str:
     """Run ``plan`` until it is done, stopped or idle; returns the reason. One supervisor a project: raises
     :class:`Running`. SIGINT and SIGTERM stop it: the first lets sessions land, the second ends them now.
@@ -84,7 +77,11 @@ async def supervise(project: Project, plan: Plan, *, on_event: OnEvent | None = 
     try:
         with FileLock(project.supervisor_lock, timeout=2):
             project.supervisor_pid.write_text(str(os.getpid()))
-            return await _supervise(project, plan, on_event)
+            try:
+                return await _supervise(project, plan, on_event)
+            finally:
+                with suppress(OSError):  # what is not empty is still needed
+                    project.doors.rmdir()
     except Timeout:
         raise Running(f"a team already runs here (pid {running_pid(project)}); see `team ps`, `team down`") from None
 
@@ -98,7 +95,8 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
     door_directory(project)
     ledger = Ledger(project.ledger)
     upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected, gate=plan.settings.gate)
-    with contextlib.closing(upstream):
+    tests = Tests(project.tests, ledger)
+    with contextlib.closing(upstream), contextlib.closing(tests):
         async with gateway_of(plan, ledger) as gateway:
             team = Team(
                 project,
@@ -109,6 +107,7 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
                 client(plan.client, plan.client_argv),
                 gateway,
                 Engine(ledger),
+                tests,
                 prompts,
                 stop=lambda reason: supervisor.stop(reason),
             )
@@ -131,7 +130,8 @@ def gateway_of(plan: Plan, ledger: Ledger) -> Gateway:
     models = {role: chosen.asks(model)[1] or model for role, model in plan.settings.models.items()}
     settings = plan.settings.model_copy(update={"models": models})
     if plan.user is None:
-        return Gateway(ledger, settings, budget=plan.budget, base_url=plan.model_url, key=plan.key)
+        # Nobody is paid: a key of the person's is not even looked for, and nothing counts as billed.
+        return Gateway(ledger, settings, budget=plan.budget, base_url=plan.model_url, key=plan.key, environ={})
     return Gateway(
         ledger,
         settings,
@@ -151,8 +151,9 @@ def _gate(team: Team) -> Iterator[None]:
         return
     setup, limits = plan.settings.session.setup, plan.limits
     checker = ContainerChecker(
-        team.project, plan.settings.gate, team.runtime, plan.image, setup, plan.uid, plan.gid, limits
-    )
+        team.project, plan.settings.gate, team.runtime, plan.image, setup, plan.uid, plan.gid, limits,
+        env=environment(plan.settings.test), on_tests=team.tests.from_gate,
+    )  # fmt: skip
     with team.upstream.open_gate(checker).running():
         yield
 
@@ -177,11 +178,13 @@ class Supervisor:
         self.team = team
         self._on_event = on_event
         self._sessions: dict[str, Session] = {}
-        self._finishing: set[asyncio.Task[None]] = set()
+        self._finishing: dict[asyncio.Task[None], str] = {}
+        """What goes on after a session, each with its seat."""
         self._idle: dict[str, str] = {}
         """Seats that wait for somebody else, each with what it lacks where that is a budget."""
         self._stopping = asyncio.Event()
         self._moved = asyncio.Event()
+        self._health = Health()
         self._errors: list[BaseException] = []
         self._reason = ""
         self._now = False
@@ -327,11 +330,11 @@ class Supervisor:
 
     def _finish(self, session: Session) -> None:
         task = asyncio.create_task(session.finish(), name=f"finish {session.id}")
-        self._finishing.add(task)
+        self._finishing[task] = session.seat.name
         task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._finishing.discard(task)
+        self._finishing.pop(task, None)
         if not task.cancelled() and (error := task.exception()):
             self.team.ledger.append(Kind.ERROR, reason=f"{task.get_name()}: {one_line(repr(error))}")
 
@@ -360,18 +363,25 @@ class Supervisor:
     async def _may_ask_models(self, seat: Seat) -> bool:
         """Wait where the budget is spent, or the provider's limit holds; whether there was nothing to wait for."""
         gateway = self.team.gateway
-        if spent := gateway.exhausted(seat.name, seat.role):
-            self._idle[seat.name] = reason = f"out of budget: {spent}"
-            self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=None, reason=reason)
-            self._say_when_idle()
-            while not self._stopping.is_set() and gateway.exhausted(seat.name, seat.role):
-                await gateway.wait_for_room(seat.name, seat.role, ROOM_SECONDS)
-            del self._idle[seat.name]
+        if gateway.exhausted(seat.name, seat.role):
+            await self._wait_for_budget(seat)
             return False
         if left := max(0.0, gateway.paused_until() - time.time()):
             await self._pause(seat, left, "the provider's limit holds", until_moved=False)
             return False
         return True
+
+    async def _wait_for_budget(self, seat: Seat) -> None:
+        gateway = self.team.gateway
+        await self._told_of_its_end(seat)
+        if self._stopping.is_set() or not (spent := gateway.exhausted(seat.name, seat.role)):
+            return
+        self._idle[seat.name] = reason = f"out of budget: {spent}"
+        self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=None, reason=reason)
+        self._say_when_idle()
+        while not self._stopping.is_set() and gateway.exhausted(seat.name, seat.role):
+            await gateway.wait_for_room(seat.name, seat.role, ROOM_SECONDS)
+        del self._idle[seat.name]
 
     def _waits_for_models(self, seat: Seat, ended: Ended) -> bool:
         """Whether the session ended for a reason that :meth:`_may_ask_models` waits for."""
@@ -380,21 +390,35 @@ class Supervisor:
         return ended.outcome is Outcome.OUT_OF_BUDGET and bool(self.team.gateway.exhausted(seat.name, seat.role))
 
     async def _pause(self, seat: Seat, seconds: float, reason: str, *, until_moved: bool) -> None:
-        self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=seconds, reason=reason)
-        waits = {asyncio.create_task(self._stopping.wait())}
+        """Wait ``seconds``, or until the team stops or main moves."""
+        waits = [asyncio.create_task(self._stopping.wait())]
         if until_moved:
-            self._idle[seat.name] = ""
-            self._say_when_idle()
-            waits.add(asyncio.create_task(self._moved.wait()))
+            waits.append(asyncio.create_task(self._moved.wait()))
         try:
+            await self._told_of_its_end(seat, *waits)
+            if self._stopping.is_set() or any(wait.done() for wait in waits):
+                return
+            self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=seconds, reason=reason)
+            if until_moved:
+                self._idle[seat.name] = ""
+                self._say_when_idle()
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
             self._idle.pop(seat.name, None)
 
+    async def _told_of_its_end(self, seat: Seat, *waits: asyncio.Task[Any]) -> None:
+        """Return when the seat's last session has ended in the ledger, too, or one of ``waits`` is over, or it takes
+        long: nobody should read that a seat waits before its session has ended."""
+        last = [task for task, name in self._finishing.items() if name == seat.name]
+        if last:
+            await asyncio.wait({last[-1], *waits}, timeout=TOLD_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+
     def _say_when_idle(self) -> None:
-        if self._sessions or self._idle_said or len(self._idle) < len(self.team.plan.seats):
+        if self._stopping.is_set() or self._sessions or self._idle_said:
+            return
+        if len(self._idle) < len(self.team.plan.seats):
             return
         if any(push.state == "queued" for push in self.team.upstream.waiting()):
             return  # its verdict is news to somebody
@@ -417,6 +441,8 @@ class Supervisor:
             self._seen = event.id
             if event.kind == Kind.LANDING_DONE and _is_work(event):
                 self._main_moved()
+            if (news := self._health.feed(event)) is not None and not self._stopping.is_set():
+                self.team.ledger.append_all([news])
             if event.kind in (Kind.CLAIM, Kind.RELEASE) and event.session in self._sessions:
                 held = self.team.upstream.held_by(event.session)
                 self._sessions[event.session].task = held[0] if held else None

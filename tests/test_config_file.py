@@ -47,12 +47,22 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("agents = 0\n", "team.toml:1: agents: must be at least 1; it is 0"),
         ("agents = 1.5\n", "team.toml:1: agents: expected a whole number; it is 1.5"),
         ("agents = 1000\n", "team.toml:1: agents: must be at most 256; it is 1000"),
+        ("agents = true\n", "team.toml:1: agents: expected a whole number; it is true"),
+        ("agents = '4'\n", "team.toml:1: agents: expected a whole number; it is '4'"),
+        ("[landing]\nsecrets = 'no'\n", "team.toml:2: landing.secrets: expected true or false; it is 'no'"),
+        ("[session]\nmax_time = true\n", "team.toml:2: session.max_time: expected a number; it is true"),
+        ("model = ' '\n", "team.toml:1: model: expected a name; without a line here the client chooses"),
+        ("roles = ['nosuch:2']\n", "team.toml:1: roles: unknown role 'nosuch'; known: dedup, docs, "),
+        ("models = { nosuch = 'm' }\n", "team.toml:1: models.nosuch: unknown role 'nosuch'; known: "),
+        ("[budget]\nroles = { nosuch = { usd = 1 } }\n", "team.toml:2: budget.roles.nosuch: unknown role 'nosuch'"),
+        ("[budget]\nmax = 1\n", "team.toml:2: budget.max: unknown key; known here: usd, tokens, day, "),
+        ("[network]\nallowed = ['a']\n", "team.toml:2: network.allowed: unknown key; did you mean 'allow'?"),
         ("agent = 3\n", "team.toml:1: agent: unknown key; did you mean 'agents'?"),
         (
             "[session]\nmax-time = 3\n",
             "team.toml:2: session.max-time: unknown key; did you mean 'max_time'?",
         ),
-        ("[test]\nzzz = 1\n", "team.toml:2: test.zzz: unknown key; known here: command"),
+        ("[test]\nzzz = 1\n", "team.toml:2: test.zzz: unknown key; known here: kind, run"),
         (
             'client = "gpt"\n',
             "team.toml:1: client: unknown client 'gpt'; allowed: claude-code, codex, opencode, command",
@@ -148,3 +158,10 @@ def test_user_settings_never_show_a_value(tmp_path: Path, monkeypatch: pytest.Mo
         config_file.load_user()
     assert "secret" not in str(caught.value)
     assert str(tmp_path / "team" / "config.toml") + ":" in str(caught.value)
+
+
+def test_a_role_of_the_projects_own_may_have_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "roles").mkdir()
+    (tmp_path / "roles" / "parser.md").write_text("Mend the parser.\n")
+    settings = config_file.load(write(tmp_path, "[budget]\nroles = { parser = { usd = 1 } }\n"))
+    assert settings.budget.roles["parser"].usd == 1

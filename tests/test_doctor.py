@@ -52,7 +52,7 @@ def test_without_an_engine_the_rest_is_still_looked_at(
     assert found["git"][0].status is Status.OK
     assert found["state"][0].status is Status.OK
     assert found["sockets"][0].status is Status.OK
-    assert found["configuration"][1].mend == "set [test] command in team.toml"
+    assert found["configuration"][1].mend == "set [test] command, or kind for `team test`, in team.toml"
     assert not places.state_home().exists()
 
 

@@ -13,6 +13,7 @@ from team import prompt
 from team.config import Settings
 from team.errors import TeamError
 from team.rehearsal.script import WHO
+from team.sampler.settings import TestSettings
 
 ROOT = Path(__file__).parents[1]
 ROLES = ["dedup", "docs", "performance", "review", "worker"]
@@ -139,6 +140,8 @@ def _settings(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
     for name, field in model.model_fields.items():
         if isinstance(field.default, BaseModel):
             found |= _settings(type(field.default), f"{prefix}{name}.")
+        elif isinstance(field.default, TestSettings):
+            found |= {f"{prefix}{name}.{key}": value for key, value in vars(field.default).items()}
         else:
             found[prefix + name] = field.default
     return found

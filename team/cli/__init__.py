@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Work": {
         "tasks": ("team.cli.tasks", "List tasks: free, held and by whom."),
         "task": ("team.cli.task", "Add a task."),
+        "test": ("team.cli.test", "Run the tests, or a sample of them with --fast."),
         "held": ("team.cli.held", "List pushes that wait for you, or show one."),
         "approve": ("team.cli.approve", "Let a held push land."),
         "deny": ("team.cli.deny", "Refuse a held push; its agent hears why."),
@@ -121,6 +122,8 @@ def _message(error: Exception) -> str | None:
     from team.git import GitError
     from team.runtimes import EngineLost
 
+    if _no_space(error):
+        return "no space left on the disk; free some (`team doctor` says where it is needed) and run this again"
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx is not None else "team"
         return f"{error.format_message().rstrip('.')}; see `{where} --help`"
@@ -132,8 +135,6 @@ def _message(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename == "git":
         return "git is not installed; install git 2.38 or newer"
-    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "database or disk is full" in str(error):
-        return "no space left on the disk; free some (`team doctor` says where it is needed) and run this again"
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.ENOTDIR) and error.filename:
         return f"cannot write {error.filename} ({error.strerror}); XDG_STATE_HOME says where the state goes"
     if isinstance(error, PermissionError):
@@ -141,6 +142,31 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, sqlite3.DatabaseError):
         return f"the ledger cannot be read ({error})"
     return None
+
+
+FULL = 1 << 20
+"""Bytes free on a disk below which an error of git or SQLite is the disk's; neither has reliable words for it."""
+
+
+def _no_space(error: BaseException) -> bool:
+    """Whether ``error``, or what it was made from, comes from a full disk."""
+    import shutil
+    import sqlite3
+    from contextlib import suppress
+
+    from team.git import GitError
+    from team.places import state_home
+
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return True
+    if isinstance(error, GitError | sqlite3.DatabaseError):
+        if "No space left on device" in str(error) or "database or disk is full" in str(error):
+            return True
+        home = state_home()
+        with suppress(OSError):
+            place = next(path for path in (home, *home.parents) if path.exists())
+            return any(shutil.disk_usage(path).free < FULL for path in (place, "."))
+    return error.__context__ is not None and _no_space(error.__context__)
 
 
 @click.group("team", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -22,12 +22,25 @@ from docker import errors
 from docker.utils import kwargs_from_env
 
 from team.errors import TeamError
-from team.runtimes import DOOR_DIR, GATE, INSIDE_DIR, UPSTREAM, WORKSPACE, EngineLost, Exit, Found, Gone, Spec
+from team.runtimes import (
+    DOOR_DIR,
+    GATE,
+    INSIDE_DIR,
+    PACKAGE_DIR,
+    UPSTREAM,
+    WORKSPACE,
+    EngineLost,
+    Exit,
+    Found,
+    Gone,
+    Spec,
+)
 from team.runtimes.lines import Lines
 from team.text import one_line
 
 HOME = "/home/agent"
-INSIDE = Path(__file__).resolve().parent.parent / "inside"
+PACKAGE = Path(__file__).resolve().parent.parent
+INSIDE = PACKAGE / "inside"
 _CONNECTIONS = 128
 _ANSWER = 120.0
 """Seconds in which the engine must answer anything that is not a wait: 64 creations at once may queue."""
@@ -355,7 +368,7 @@ def _config(spec: Spec) -> dict[str, Any]:
                 _bind(spec.upstream, UPSTREAM),
                 *([_bind(spec.door, DOOR_DIR)] if spec.door else []),
                 *([_bind(spec.gate, GATE)] if spec.gate else []),
-                _bind(INSIDE, INSIDE_DIR),
+                _bind(PACKAGE, PACKAGE_DIR),
                 _volume(spec.workspace, WORKSPACE, labels),
                 *(_volume(volume, path, _cache_labels(spec, path)) for path, volume in spec.caches.items()),
             ],

@@ -6,8 +6,9 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,8 @@ EXIT_SETUP, EXIT_CHECKOUT = 90, 91
 _LOG_BYTES = 20 << 20
 _SHOWN = 8
 """Lines of a red check that its pusher sees."""
+_MOST_RESULTS = 16 << 20
+"""Bytes of what ``team test`` leaves of its runs, as sent."""
 _STOP_LOOK = 0.2
 _TELLING = re.compile(
     r"\b(?:FAILED|FAIL|Failed|failed|Error|ERROR|error|panicked|Traceback|assert\w*|not ok|undefined|expected)\b"
@@ -51,6 +54,10 @@ class Result:
     log: str
 
 
+OnTests = Callable[[bytes, bool], int | None]
+"""Given what ``team test`` left of its runs, and whether to keep it; returns how many tests ran, None for no sense."""
+
+
 class Checker(Protocol):
     """Runs checks; several at once from several threads."""
 
@@ -70,6 +77,10 @@ class ContainerChecker:
     uid: int
     gid: int
     limits: Limits
+    env: Mapping[str, str] = field(default_factory=dict)
+    """More for the check, for example what ``team test`` has to know."""
+    on_tests: OnTests | None = None
+    """Counts what ``team test`` reported in a check, and keeps it where the check was green."""
 
     def run(self, commit: str, command: str, name: str, stop: threading.Event) -> Result:
         began = time.monotonic()
@@ -81,15 +92,19 @@ class ContainerChecker:
         took = time.monotonic() - began
         if code == EXIT_CHECKOUT:
             raise Broken(f"the gate could not check out {commit[:10]} (log {log})")
-        tests = output.tests(junit=bool(self.gate.junit))
         if not why and code:
             why = "the setup failed" if code == EXIT_SETUP else f"the check failed with exit {code}"
+        tests = output.tests(junit=bool(self.gate.junit))
+        if output.results and self.on_tests is not None:
+            counted = self.on_tests(bytes(output.results), not why)
+            tests = counted if tests is None else tests
         lines = () if not why else output.telling()
         return Result(not why, why, round(took, 1), tests, lines, str(log))
 
     def _spec(self, commit: str, command: str, name: str) -> Spec:
         key = f"team-{self.project.id}-gate-{name}-{secrets.token_hex(3)}"
         env = {
+            **self.env,
             "TEAM_AGENT": "gate",
             "TEAM_COMMIT": commit,
             "TEAM_CHECK": command,
@@ -159,11 +174,17 @@ class _Output:
         self._last: list[str] = []
         self._counted: int | None = 0 if count else None
         self._junit: int | None = None
+        self.results = bytearray()
+        """What ``team test`` left: JSON lines, compressed, in base64."""
         self._lock = threading.Lock()
 
     def line(self, raw: bytes) -> None:
         text = clean(raw.decode("utf-8", "replace")).rstrip()
         if text.startswith(self._nonce):
+            words = text.split()
+            if words[1:2] == ["results"] and len(self.results) < _MOST_RESULTS:
+                self.results += "".join(words[2:3]).encode("ascii", "replace")
+                return
             numbers = [int(word) for word in text.split()[1:3] if word.isdigit()]
             if len(numbers) == 2:
                 self._junit = max(0, numbers[0] - numbers[1])

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from team.config import Settings
@@ -46,6 +46,8 @@ def gate_here(upstream: Upstream, ledger: Ledger, settings: Settings, project: P
         yield
         return
     from team.runtimes import Limits, runtime
+    from team.sampler.host import Tests
+    from team.sampler.settings import environment
     from team.upstream.check import ContainerChecker
 
     session, started = settings.session, ledger.last(Kind.TEAM_STARTED)
@@ -56,10 +58,12 @@ def gate_here(upstream: Upstream, ledger: Ledger, settings: Settings, project: P
 
         image = images.plan(client(settings.client, settings.command.argv).image, settings.image, project.root)[-1].tag
     limits = Limits(session.memory, session.pids, session.cpus, session.disk)
+    tests = Tests(project.tests, ledger)
     checker = ContainerChecker(
-        project, settings.gate, runtime(where), image, session.setup, os.getuid() or 1000, os.getgid() or 1000, limits
-    )
-    with upstream.open_gate(checker).running():
+        project, settings.gate, runtime(where), image, session.setup, os.getuid() or 1000, os.getgid() or 1000, limits,
+        env=environment(settings.test), on_tests=tests.from_gate,
+    )  # fmt: skip
+    with closing(tests), upstream.open_gate(checker).running():
         yield
 
 

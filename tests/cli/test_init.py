@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def test_the_template_shows_the_defaults(root: Path) -> None:
         "model": None,
         "budget": Budget(),
         "breaker": settings.breaker.model_copy(update={"turns": None}),
+        "test": replace(settings.test, memory=None),
         "session": settings.session.model_copy(update={"cpus": None}),
     }
     assert settings.model_copy(update=examples) == Settings()

@@ -176,7 +176,7 @@ def read_only_mounts() -> object:
     tries: dict[str, Callable[[], object]] = {}
     for top in ("/opt/team", "/upstream", "/upstream/hooks", "/upstream/objects", "/run/team"):
         tries[f"new {top}"] = lambda top=top: os.close(os.open(f"{top}/hostile", os.O_WRONLY | os.O_CREAT))  # type: ignore[misc]
-    for path in ("/upstream/config", "/upstream/hooks/pre-receive", "/upstream/HEAD", "/opt/team/entry"):
+    for path in ("/upstream/config", "/upstream/hooks/pre-receive", "/upstream/HEAD", "/opt/team/inside/entry"):
         tries[f"write {path}"] = lambda path=path: os.close(os.open(path, os.O_WRONLY | os.O_APPEND))  # type: ignore[misc]
     tries["hook"] = lambda: os.symlink("/bin/sh", "/upstream/hooks/post-receive")
     tries["unlink socket"] = lambda: os.unlink("/run/team/door.sock")

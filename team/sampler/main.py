@@ -1,0 +1,343 @@
+"""``team test``: reads the arguments, runs the suites, remembers, and reports.
+
+Exit codes: 0 all passed, 1 failures, 2 cannot run, 3 only failures that the last landed state has too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import hashlib
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from team import git, places
+from team.errors import TeamError
+from team.sampler import landed, questions, report, sample
+from team.sampler import settings as settings_
+from team.sampler.cases import CannotRun, Case, Options, Result
+from team.sampler.choice import Choice
+from team.sampler.landed import Stand, stand
+from team.sampler.log import Log
+from team.sampler.memory import Compared, Memory, Run
+from team.sampler.report import SuiteRun
+from team.sampler.suites import detect, suite
+from team.units import parse_span
+
+if TYPE_CHECKING:
+    from team.sampler.settings import SuiteSettings, TestSettings
+
+PROGRESS = 30.0
+"""Seconds before the first line of progress; each further one takes twice as long as the one before."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where ``team test`` was called, and by whom."""
+
+    root: Path
+    settings: TestSettings
+    agent: str
+    memory: Memory
+    stand: Stand
+    notes: list[str]
+    """What the report must say besides: the memory cannot be reached, or the like."""
+
+
+def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> int:
+    """Run the command line; returns its exit code."""
+    args = _parse(sys.argv[1:] if argv is None else argv)
+    signal.signal(signal.SIGTERM, _interrupt)  # what a shell tool sends at its time-out: what ran is still told
+    try:
+        place = _place(args, env)
+        if args.pick:
+            return questions.pick(place, args.fast, sys.stdin.buffer, sys.stdout)
+        if args.record:
+            return questions.record(place, args.fast, sys.stdin.buffer, sys.stdout)
+        if args.history is not None:
+            return questions.history(place, args.suite, args.history, as_json=args.json)
+        if args.flaky:
+            return questions.flaky(place, as_json=args.json)
+        if args.coverage:
+            return questions.coverage(place, as_json=args.json)
+        if args.bisect is not None:
+            from team.sampler.bisect import bisect
+
+            return bisect(place, args.suite, args.bisect, args.good, _options, as_json=args.json)
+        return _list(place, args) if args.list else _test(place, args)
+    except (TeamError, CannotRun, git.GitError, OSError, sqlite3.Error) as error:
+        print(f"team test: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    # `--fast` takes its rate only with `=`: in `--fast tests/test_a.py` the word behind it is a case.
+    argv = [f"--fast={sample.DEFAULT}" if word == "--fast" else word for word in argv]
+    parser = argparse.ArgumentParser(
+        prog="team test",
+        description="Run the project's tests, or a sample of them, and say in a few lines what came of it.",
+        epilog="exit codes: 0 all passed, 1 failures, 2 cannot run, 3 only failures that the last landed state has too",
+        allow_abbrev=False,
+    )
+    fast = "a sample, 10%% without =RATE: always the same for one agent, another for each agent"
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="only these: a name, a glob, or a part of a name")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--fast", metavar="RATE", type=_rate, help=fast)
+    which.add_argument("--all", action="store_true", help="every case (the default)")
+    which.add_argument("--failed", action="store_true", help="what failed when you last ran it")
+    which.add_argument("--history", metavar="CASE", help="what came of a case, by landing")
+    which.add_argument("--flaky", action="store_true", help="cases that passed and failed on the same commit")
+    which.add_argument("--bisect", metavar="CASE", help="find the landing that broke a case")
+    which.add_argument("--coverage", action="store_true", help="which cases nobody has run since which landing")
+    parser.add_argument("--good", metavar="COMMIT", default="", help="for --bisect: where it still passed")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases, run none")
+    parser.add_argument("--agent", metavar="NAME", help="whose sample, outside a session (in one: TEAM_AGENT)")
+    parser.add_argument("--suite", metavar="NAME", default=None, help="only this one of [test.suites]")
+    parser.add_argument("-j", "--jobs", type=_count, metavar="N", help="cases at once")
+    parser.add_argument("--timeout", type=_span, metavar="TIME", help="of one case, like 60s")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--pick", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--record", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_intermixed_args(argv)
+
+
+def _rate(text: str) -> str:
+    try:
+        sample.rate(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) <= 256:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 256")
+    return int(text)
+
+
+def _span(text: str) -> float:
+    try:
+        seconds = parse_span(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not isinstance(seconds, float) or seconds <= 0:
+        raise argparse.ArgumentTypeError("a time is above 0")
+    return seconds
+
+
+# -- where we are ---------------------------------------------------------------------------------------------
+
+
+def _place(args: argparse.Namespace, env: Mapping[str, str]) -> Place:
+    here = Path.cwd()
+    root = next((path for path in (here, *here.parents) if (path / ".git").exists()), here)
+    settings = settings_.load(root, env)
+    agent = args.agent or env.get("TEAM_AGENT") or getpass.getuser()
+    notes: list[str] = []
+    memory = _memory(root, env)
+    return Place(root, settings, agent, memory, stand(root), notes)
+
+
+def _memory(root: Path, env: Mapping[str, str]) -> Memory:
+    if file := env.get("TEAM_TEST_RESULTS"):
+        from team.sampler.remote import Written
+
+        return Written(Path(file))
+    if env.get("TEAM_SESSION") and env.get("TEAM_DOOR"):
+        from team.sampler.remote import Remote
+
+        return Remote(env)
+    from team.sampler.memory import File
+
+    return File(_file(root))
+
+
+def _file(root: Path) -> Path:
+    """The project's own memory, which its sessions share; else one of the clone."""
+    project = places.find_project(root)
+    if project is not None:
+        return project.tests
+    if (root / ".git").exists():
+        return (
+            Path(git.line("rev-parse", "--path-format=absolute", "--git-common-dir", at=root, env=landed.OWN))
+            / "team"
+            / "tests.db"
+        )
+    return places.state_home() / "tests" / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.db"
+
+
+def _suites(place: Place, only: str | None) -> dict[str, SuiteSettings]:
+    """The suites by name, their kinds known."""
+    found = place.settings.all()
+    if only is not None:
+        if only not in found:
+            known = ", ".join(name for name in found if name) or "none has a name"
+            raise TeamError(f"there is no suite {only!r} in [test.suites]; known: {known}")
+        found = {only: found[only]}
+    return {
+        name: one if one.kind else replace(one, kind=detect(place.root / one.directory)) for name, one in found.items()
+    }
+
+
+def _options(one: SuiteSettings, jobs: int | None = None, seconds: float | None = None) -> Options:
+    return Options(jobs or one.jobs, seconds or one.timeout, one.memory or _half_of_memory())
+
+
+def _half_of_memory() -> int:
+    """Bytes: half of what this machine or container has."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            sizes.append(int(Path(file).read_text()))
+    return min(sizes) // 2
+
+
+# -- running --------------------------------------------------------------------------------------------------
+
+
+def _list(place: Place, args: argparse.Namespace) -> int:
+    rows = []
+    for name, one in _suites(place, args.suite).items():
+        choice = _choice(place, name, args)
+        options = _options(one, args.jobs, args.timeout)
+        rows += [(name, case) for case in choice(suite(place.root, one).list(options))]
+    if args.json:
+        print(json.dumps([{"suite": name, "name": case.name, "file": case.file} for name, case in rows]))
+    else:
+        from team.sampler.log import shown
+
+        print("\n".join(f"{name}: {shown(case.name)}" if name else shown(case.name) for name, case in rows))
+    return 0
+
+
+def _test(place: Place, args: argparse.Namespace) -> int:
+    suites = _suites(place, args.suite)
+    log = Log(place.root, time.time())
+    runs = []
+    for name, one in suites.items():
+        choice = _choice(place, name, args)
+        runs.append(_run(place, name, one, choice, _options(one, args.jobs, args.timeout), log))
+        if runs[-1].early:
+            break
+    if args.cases and not any(run.chosen or run.broken for run in runs):
+        raise TeamError(f"no case is named like {args.cases[0]!r}; `team test --list` shows the names")
+    for run in runs:
+        _log_comparison(log, run)
+    log.close()
+    path = log.path.relative_to(place.root) if log.path.is_relative_to(place.root) else log.path
+    if args.json:
+        print(json.dumps(report.as_json(runs, place.stand.base, place.agent, path, place.notes)))
+    else:
+        print("\n".join(report.lines(runs, place.stand.base, path, place.notes)))
+    return report.exit_code(runs)
+
+
+def _choice(place: Place, name: str, args: argparse.Namespace) -> Choice:
+    return Choice(
+        place.root,
+        place.memory,
+        name,
+        place.agent,
+        changed=place.stand.changed,
+        fast=args.fast,
+        failed=args.failed,
+        patterns=args.cases,
+        alone=len(place.settings.suites) < 2 or args.suite is not None,
+        notes=place.notes,
+    )
+
+
+def _run(place: Place, name: str, one: SuiteSettings, choice: Choice, options: Options, log: Log) -> SuiteRun:
+    """Run one suite, and remember what came of it."""
+    run = SuiteRun(name)
+    progress = _Progress(time.monotonic)
+
+    def choose(cases: Sequence[Case]) -> Sequence[Case]:
+        chosen = choice(cases)
+        run.total, run.chosen, run.why = len(cases), len(chosen), choice.why
+        return chosen
+
+    def sink(result: Result) -> None:
+        run.results.append(result)
+        log.result(result)
+        progress.show(run)
+
+    try:
+        suite(place.root, one).run(choose, options, sink)
+    except CannotRun as error:
+        run.broken = error
+        log.detail(f"{name or one.kind} cannot run: {error}", error.output)
+    except KeyboardInterrupt:
+        run.early = True
+    run.seconds = progress.seconds
+    if run.results:
+        run.compared = remember(place, run, choice.rate)
+    return run
+
+
+def remember(place: Place, run: SuiteRun, rate: str) -> Compared:
+    """Keep the results, and compare them with the landed state."""
+    where = place.stand
+    try:
+        return place.memory.record(
+            Run(
+                agent=place.agent,
+                suite=run.suite,
+                commit=where.commit,
+                content=where.content,
+                base=where.base,
+                base_content=where.base_content,
+                rate=rate,
+                total=run.total,
+                seconds=run.seconds,
+                results=run.results,
+            )
+        )
+    except (OSError, sqlite3.Error) as error:
+        place.notes.append(f"the results could not be kept: {error}")
+        return Compared(unknown=len(run.failures))
+
+
+def _log_comparison(log: Log, run: SuiteRun) -> None:
+    for kind in ("new", "passed before", "unknown", "flaky", "known"):
+        word = kind.split()[0].upper()
+        log.names(word, (result.name for result in run.failures if run.kind(result) == kind))
+    log.names("FIXED", run.compared.fixed_names)
+
+
+class _Progress:
+    """A line on standard error now and then: agents pay for each."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._began = clock, clock()
+        self._next = PROGRESS
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._began
+
+    def show(self, run: SuiteRun) -> None:
+        if self.seconds < self._next:
+            return
+        self._next = 2 * self.seconds
+        bad = sum(result.outcome.bad for result in run.results)
+        print(f"{len(run.results)} of {run.chosen} in {self.seconds:.0f} s, {bad} failed", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Which cases a seat runs: an arc of a circle on which every case has its place.
+
+The arcs of consecutive seats touch, and each is as long as the rate. So any N >= 1/rate consecutive seats go round the
+whole circle: their union is every case, whatever the rate and wherever the cases lie. Integers and fractions only, so
+that it holds to the last case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+ROUND = 1 << 32
+"""The length of the circle."""
+DEFAULT = "10%"
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*(%?)\Z")
+_NUMBER = re.compile(r"(\d{1,9})\Z")
+# The fractional part of the golden ratio, of ROUND: odd, so a whole round comes back only after ROUND steps.
+_GOLDEN = 2654435769
+
+
+def rate(text: str) -> Fraction:
+    """The rate in ``10%``, ``7.5%`` or ``0.1``. Raises :class:`ValueError` with one line."""
+    match = _RATE.match(text.strip())
+    value = Fraction(match[1]) / (100 if match[2] else 1) if match else Fraction(0)
+    if not 0 < value <= 1:
+        raise ValueError(f"{text!r} is no rate; write a percentage above 0 and up to 100, like --fast=10%")
+    return value
+
+
+def seat(agent: str) -> int:
+    """The number at the end of the agent's name; for a name without one, a number made from the name."""
+    match = _NUMBER.search(agent)
+    return int(match[1]) if match else _hash(agent)
+
+
+@dataclass(frozen=True)
+class Arc:
+    """The part of the circle from ``start``, ``length`` long."""
+
+    start: int
+    length: int
+
+    def __contains__(self, position: object) -> bool:
+        return isinstance(position, int) and (position - self.start) % ROUND < self.length
+
+
+def arc(number: int, share: Fraction) -> Arc:
+    """The arc of seat ``number`` at the rate ``share``: it ends exactly where that of the next seat begins."""
+    start, end = math.floor(number * share * ROUND), math.floor((number + 1) * share * ROUND)
+    return Arc(start % ROUND, min(end - start, ROUND))
+
+
+def start(group: str) -> int:
+    """Where the first case of a group has its place."""
+    return _hash(group)
+
+
+def position(first: int, n: int) -> int:
+    """The place of the ``n``-th case of the group that starts at ``first``.
+
+    Multiples of the golden ratio: of any run of them, every arc holds its share to within a few (Knuth, The Art of
+    Computer Programming 3, 6.4, theorem S). So cases placed in the order of their durations are spread evenly.
+    """
+    return (first + n * _GOLDEN) % ROUND
+
+
+def stray(name: str) -> int:
+    """The place of a case that nobody keeps a place for: by its name alone."""
+    return _hash(name)
+
+
+def group(seconds: float | None) -> str:
+    """Cases of like duration are one group: powers of two; unknown is a group of its own."""
+    return "unknown" if seconds is None else f"2^{max(-10, math.ceil(math.log2(max(seconds, 1e-9))))}"
+
+
+def order(names: Sequence[str], seconds: Sequence[float | None]) -> list[int]:
+    """In which order new cases get their places: the longest first, else by a hash, so that the order in which a
+    suite lists its cases has no say."""
+    return sorted(range(len(names)), key=lambda i: (-(seconds[i] or 0), _hash(names[i]), names[i]))
+
+
+def _hash(text: str) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(digest, "big")
