@@ -107,6 +107,8 @@ class Landing(_Table):
     max_inflated: Size = 1 << 30
     """Bytes of all new objects of one push, unpacked."""
     max_file: Size = 20 << 20
+    max_binary: Size = 5 << 20
+    """Bytes of one file that is no text; a person may push larger ones."""
     max_entries: int = Field(default=200_000, ge=1)
     """Files in a tree."""
     max_depth: int = Field(default=40, ge=1)

@@ -245,7 +245,7 @@ def opening(project: Project, plan: Plan) -> list[str]:
     shown = ", ".join(f"{count} {role}" for role, count in roles.items())
     first, last = plan.seats[0], plan.seats[-1]
     names = first.name if first is last else f"{first.name} … {last.name}"
-    where = f"{plan.runtime}, image {plan.image}" if plan.image else f"{plan.runtime}: no container, for trials only"
+    where = f"{plan.runtime}, image {plan.image}" if plan.image else _uncontained(plan)
     branch = git.git_status("symbolic-ref", "--short", "-q", "HEAD", at=project.root)[1].decode("utf-8", "replace")
     return [
         f"team {__version__}: {plural(len(plan.seats), 'seat')} ({shown}), client {_client(plan)}",
@@ -258,6 +258,11 @@ def opening(project: Project, plan: Plan) -> list[str]:
         *_network(plan),
         f"ends     {_ends(plan)}",
     ]
+
+
+def _uncontained(plan: Plan) -> str:
+    whom = "root" if os.getuid() == 0 else "you"
+    return click.style(f"{plan.runtime}: no container, agents can do all that {whom} can; for trials only", fg="red")
 
 
 def _client(plan: Plan) -> str:

@@ -14,11 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from team import config
 from team.errors import TeamError
 from team.text import clean, mask, one_line
+
+if TYPE_CHECKING:
+    from team import config
 
 AGENT = "| "
 """Before every line that an agent printed; no line of ours begins so."""

@@ -36,7 +36,7 @@ class Pulled:
     old: str
     new: str
     landings: tuple[Landing, ...]
-    """Newest first."""
+    """Those of work, newest first."""
     files: int
     """Files of the work tree that changed."""
 
@@ -60,13 +60,14 @@ def pull(project: Project, ledger: Ledger, *, protected: Iterable[str] = (), acc
     worktree.require_clean(root)
     worktree.fetch(project)
     old, main = commit_of(root, "HEAD"), commit_of(root, TRACKING)
+    looked_at = _accepted(root, accepted, main)
     if is_ancestor(root, main, old):
         return Pulled("up to date", branch, old, old, (), 0)
-    landings = tuple(_landings(root, old, main))
+    landings, steps = tuple(_landings(root, old, main)), _steps(root, old, main)
     result = worktree.merged_tree(root, old, main)
     changes = list(_changes(root, old, result))
     _refuse_reserved(project, changes)
-    _refuse_protected(project, ledger, changes, landings, tuple(protected), _accepted(root, accepted, main), main)
+    _refuse_protected(project, ledger, changes, steps, tuple(protected), looked_at, main)
     _refuse_overwriting(root, changes)
     if is_ancestor(root, old, main):
         how = "fast-forward"
@@ -80,12 +81,17 @@ def pull(project: Project, ledger: Ledger, *, protected: Iterable[str] = (), acc
 
 
 def _landings(root: Path, old: str, main: str) -> Iterator[Landing]:
-    """The steps of main that ``old`` lacks, newest first."""
-    out = user_git(root, "log", "-z", "--first-parent", "--format=%H %s", main, f"^{old}", "--").out
+    """The landings on main that ``old`` lacks, newest first."""
+    out = user_git(root, "log", "-z", *worktree.LANDINGS, "--format=%H %s", main, f"^{old}", "--").out
     for entry in out.decode("utf-8", "replace").split("\0"):
         commit, _, subject = entry.partition(" ")
         if commit:
             yield Landing(commit, one_line(subject, 100))
+
+
+def _steps(root: Path, old: str, main: str) -> list[str]:
+    """Every step of main that ``old`` lacks, newest first, also those that took or freed a lock."""
+    return user_git(root, "rev-list", "--first-parent", main, f"^{old}", "--").text.split()
 
 
 def _changes(root: Path, old: str, tree: str) -> Iterator[_Change]:
@@ -108,7 +114,7 @@ def _refuse_protected(
     project: Project,
     ledger: Ledger,
     changes: Iterable[_Change],
-    landings: Iterable[Landing],
+    steps: Iterable[str],
     protected: tuple[str, ...],
     accepted: str | None,
     main: str,
@@ -120,12 +126,12 @@ def _refuse_protected(
         return
     by_person = {event.data.get("new") for event in ledger.events(Kind.LANDING_DONE) if event.session is None}
     found: dict[str, str] = {}
-    for landing in landings:
-        if landing.commit in by_person or (accepted and is_ancestor(root, landing.commit, accepted)):
+    for step in steps:
+        if step in by_person or (accepted and is_ancestor(root, step, accepted)):
             continue
-        for change in _changes(root, f"{landing.commit}^1", landing.commit):
+        for change in _changes(root, f"{step}^1", step):
             if change.path in changed:
-                found.setdefault(change.path, landing.commit)
+                found.setdefault(change.path, step)
     if found:
         shown = listed([f"{path} ({commit[:10]})" for path, commit in found.items()], 3)
         raise TeamError(

@@ -7,12 +7,16 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+from filelock import FileLock, Timeout
 
 from team.config import Settings
+from team.errors import TeamError
 from team.ledger import Event, Kind, Ledger
 from team.places import Project
 from team.plan import Plan, Seat
+from team.running import running_pid
 from team.view import describe, plural, span, view
 
 POLL_SECONDS = 0.2
@@ -25,8 +29,6 @@ def stop_running(project: Project, ledger: Ledger, land_time: float, *, now: boo
 
     Its sessions have ``land_time`` seconds; ``now``, or ctrl-C meanwhile, ends them at once.
     """
-    from team.supervisor import running_pid
-
     pid = running_pid(project)
     if pid is None:
         return False
@@ -74,15 +76,42 @@ def _signal(pid: int) -> None:
 
 
 def end_leftovers(project: Project, ledger: Ledger, settings: Settings, *, say: Callable[[str], None]) -> bool:
-    """End and rescue the sessions that a killed supervisor left; False where it left none."""
-    from team.reconcile import unfinished
-    from team.supervisor import supervise
+    """End and rescue the sessions that a killed supervisor left, and remove its checks; False where it left none.
 
-    left = unfinished(ledger)
-    if not left:
-        return False
-    say(f"no supervisor runs, but {plural(len(left), 'session')} may be left; ending and rescuing")
+    Raises :class:`TeamError` where the engine would have to say so and does not answer.
+    """
+    from team.reconcile import unfinished
+
     plan = _empty_plan(project, ledger, settings)
+    if left := unfinished(ledger):
+        say(f"no supervisor runs, but {plural(len(left), 'session')} may be left; ending and rescuing")
+    elif _containers_left(project, plan, ledger):
+        say("no supervisor runs, but containers of its checks or rescues are left; removing them")
+    else:
+        return False
+    _settle(project, plan, say)
+    return True
+
+
+def _containers_left(project: Project, plan: Plan, ledger: Ledger) -> bool:
+    """Whether a supervisor that did not say its end left something that is no session."""
+    from team.runtimes import EngineLost, runtime
+
+    newest = ledger.last(Kind.TEAM_STARTED, Kind.TEAM_STOPPED)
+    if newest is None or newest.kind == Kind.TEAM_STOPPED:
+        return False
+    try:
+        return any(item.name.startswith(f"team-{project.id}-") for item in runtime(plan.runtime).found(project.id))
+    except EngineLost as error:
+        raise TeamError(
+            f"no supervisor runs and no session is open, but the engine does not answer ({error}), so what else is "
+            "left cannot be known; start it and run this again"
+        ) from None
+
+
+def _settle(project: Project, plan: Plan, say: Callable[[str], None]) -> None:
+    """Let a supervisor without seats end what is left."""
+    from team.supervisor import supervise
 
     def tell(event: Event) -> None:
         line = describe(event)
@@ -90,7 +119,6 @@ def end_leftovers(project: Project, ledger: Ledger, settings: Settings, *, say: 
             say(line)
 
     asyncio.run(supervise(project, plan, on_event=tell))
-    return True
 
 
 def _empty_plan(project: Project, ledger: Ledger, settings: Settings) -> Plan:
@@ -108,6 +136,12 @@ def _empty_plan(project: Project, ledger: Ledger, settings: Settings) -> Plan:
         uid=os.getuid() or 1000,
         gid=os.getgid() or 1000,
     )
+
+
+def remove_doors(project: Project) -> None:
+    """Remove the directory of the doors where it is empty and no supervisor runs."""
+    with suppress(OSError, Timeout), FileLock(project.supervisor_lock, timeout=0):
+        project.doors.rmdir()
 
 
 def remove_caches(project: Project, ledger: Ledger, settings: Settings) -> int:

@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from team.gateway.health import UNREACHED
 from team.gateway.reset import clock_words
 from team.ledger import Event, Kind, Ledger
 from team.text import one_line
 
-QUIET = frozenset({Kind.MODEL_CALL, Kind.MODEL_RESERVED, Kind.SESSION_CREATED, Kind.LANDING_INTENT, Kind.RESCUE_EMPTY})
+QUIET = frozenset(
+    {
+        Kind.MODEL_CALL,
+        Kind.MODEL_RESERVED,
+        Kind.SESSION_CREATED,
+        Kind.LANDING_INTENT,
+        Kind.RESCUE_EMPTY,
+        Kind.PUSH_BYTES,
+    }
+)
 """Kinds that no view needs: reading a ledger leaves them out."""
 
 
@@ -83,6 +93,8 @@ class View:
         """Why the team stopped; None while it runs or when it did not say (its process was killed)."""
         self.engine_lost = ""
         """Why the engine does not answer; empty when it does."""
+        self.models_lost: dict[str, str] = {}
+        """Providers that do not answer, each with the reason."""
         self.idle = ""
         """What every seat waits for; empty while one works."""
         self.paused_until = 0.0
@@ -91,6 +103,8 @@ class View:
         self.last_id = 0
         self.open: dict[str, str] = {}
         """Sessions that began and of which something may be left, each with its agent."""
+        self.pushes: dict[int, str] = {}
+        """Pushes without a verdict: ``queued`` for the gate or ``held`` for the person, by number."""
         self._holders: dict[str, SeatView] = {}
 
     @property
@@ -125,6 +139,7 @@ class View:
     def _team_started(self, event: Event) -> None:
         self.started, self.totals = event, Totals(started=event.at)
         self.stopping, self.stopped, self.engine_lost, self.idle = "", None, "", ""
+        self.models_lost = {}
         for seat in self.seats.values():
             seat.listed, seat.landings = False, 0
         for name, role in event.data.get("seats", []):
@@ -164,6 +179,12 @@ class View:
     def _runtime_found(self, event: Event) -> None:
         self.engine_lost = ""
 
+    def _model_lost(self, event: Event) -> None:
+        self.models_lost[_words(event, "provider")] = _words(event, "reason")
+
+    def _model_found(self, event: Event) -> None:
+        self.models_lost.pop(_words(event, "provider"), None)
+
     def _starting(self, event: Event) -> None:
         seat = self._seat(event)
         _enter(seat, "starting", event.at)
@@ -199,6 +220,12 @@ class View:
 
     def _removed(self, event: Event) -> None:
         self.open.pop(event.session or "?", None)
+
+    def _push_waits(self, event: Event) -> None:
+        self.pushes[int(event.data["number"])] = "held" if event.kind == Kind.PUSH_HELD else "queued"
+
+    def _push_decided(self, event: Event) -> None:
+        self.pushes.pop(int(event.data["number"]), None)
 
     def _refused(self, event: Event) -> None:
         self.totals.refused += 1
@@ -255,6 +282,8 @@ _HANDLERS: dict[str, Callable[[View, Event], None]] = {
     Kind.TEAM_IDLE: View._team_idle,
     Kind.SEAT_WAITING: View._waiting,
     Kind.MODEL_PAUSED: View._model_paused,
+    Kind.MODEL_LOST: View._model_lost,
+    Kind.MODEL_FOUND: View._model_found,
     Kind.RUNTIME_LOST: View._runtime_lost,
     Kind.RUNTIME_FOUND: View._runtime_found,
     Kind.SESSION_STARTING: View._starting,
@@ -265,6 +294,10 @@ _HANDLERS: dict[str, Callable[[View, Event], None]] = {
     Kind.SESSION_ENDED: View._ended,
     Kind.SESSION_REMOVED: View._removed,
     Kind.PUSH_REFUSED: View._refused,
+    Kind.PUSH_QUEUED: View._push_waits,
+    Kind.PUSH_HELD: View._push_waits,
+    Kind.PUSH_APPROVED: View._push_waits,
+    Kind.PUSH_VERDICT: View._push_decided,
     Kind.LANDING_DONE: View._landed,
     Kind.CLAIM: View._claim,
     Kind.RELEASE: View._release,
@@ -294,6 +327,16 @@ def totals(ledger: Ledger) -> Totals:
 def worth_a_landing(event: Event) -> bool:
     """Whether a ``landing.done`` brought more than locks taken or given back."""
     return event.data.get("kind") == "work"
+
+
+def waiting_words(view: View) -> str:
+    """How many pushes wait for what, on one line; empty where none does."""
+    held = [number for number, state in view.pushes.items() if state == "held"]
+    queued = len(view.pushes) - len(held)
+    parts = [f"{plural(queued, 'push')} waiting for the gate"] if queued else []
+    if held:
+        parts.append(f"{plural(len(held), 'push')} held for you ({', '.join(map(str, held[:5]))}): `team held`")
+    return "; ".join(parts)
 
 
 def span(seconds: float) -> str:
@@ -367,6 +410,12 @@ def _idle_words(event: Event) -> str:
     return _words(event, "reason") or "every seat waits for main to move"
 
 
+def _say_model_refused(event: Event) -> str | None:
+    if _words(event, "reason").startswith(UNREACHED):  # once is enough: see MODEL_LOST
+        return None
+    return f"model call refused{_because(event)}"
+
+
 def _say_egress(event: Event) -> str | None:
     if not event.data.get("refused"):
         return None
@@ -404,7 +453,11 @@ _DESCRIPTIONS: dict[str, Callable[[Event], str | None]] = {
     Kind.TEAM_STOPPED: lambda e: f"stopped: {_stop_reason(e)}",
     Kind.TEAM_IDLE: lambda e: f"idle: {_idle_words(e)}; nothing is spent",
     Kind.MODEL_PAUSED: lambda e: f"all wait until {clock_words(float(e.data.get('until') or 0))}{_because(e)}",
-    Kind.MODEL_REFUSED: lambda e: f"model call refused{_because(e)}",
+    Kind.MODEL_LOST: lambda e: f"ERROR no answer from {_words(e, 'provider')}{_because(e)}; agents try again",
+    Kind.MODEL_FOUND: lambda e: (
+        f"{_words(e, 'provider')} answers again after {span(float(e.data.get('seconds') or 0))}"
+    ),
+    Kind.MODEL_REFUSED: _say_model_refused,
     Kind.BUDGET_SET: lambda e: f"the budget is ${float(e.data.get('usd') or 0):g} now",
     Kind.EGRESS: _say_egress,
     Kind.SEAT_WAITING: _say_waiting,

@@ -15,13 +15,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from team import places
-from team.config import Settings
 from team.errors import TeamError
-from team.git import git
+from team.git import git, without_hints
 from team.ledger import Ledger
 from team.names import TASK_DIR
 from team.places import LOG_LINK, POINTER, Project
@@ -29,9 +29,20 @@ from team.text import one_line
 from team.upstream.refusal import listed
 from team.view import plural
 
+if TYPE_CHECKING:
+    from team.config import Settings
+
 REMOTE = "team"
 TRACKING = "refs/remotes/team/main"
 """Where the user's repository keeps what it last saw of upstream's main."""
+LANDINGS = (
+    "--first-parent",
+    "--basic-regexp",
+    "--invert-grep",
+    "--grep=^Team-Kind: claim$",
+    "--grep=^Team-Kind: release$",
+)
+"""What makes git log and rev-list show landings: the steps of main without those that only take or free a lock."""
 _RECEIVER = "team.upstream.receive_pack"
 _ID = re.compile(r"[a-z0-9-]+-[0-9a-f]{8}\n?\Z")
 
@@ -67,7 +78,7 @@ def user_git(at: Path, *args: str, ok: Sequence[int] = (0,)) -> Ran:
     # explicit: a bare repository that somebody committed below the work tree must not become "the repository"
     argv = ["git", "-c", "core.quotePath=false", "-c", "safe.bareRepository=explicit", "-c", "color.ui=false", *args]
     done = subprocess.run(argv, cwd=at, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    ran = Ran(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace").strip())
+    ran = Ran(done.returncode, done.stdout, without_hints(done.stderr.decode("utf-8", "replace")))
     if ran.code not in ok:
         raise TeamError(f"git {args[0]} failed: {one_line(ran.error.removeprefix('fatal: ')) or f'exit {ran.code}'}")
     return ran
@@ -109,14 +120,23 @@ def require_branch(root: Path) -> str:
     return head.text
 
 
+def require_state_outside(root: Path) -> None:
+    """Raise :class:`TeamError` where the state would lie in the work tree: a `git clean -fdx` would take all of it."""
+    home = places.state_home()
+    if home.resolve().is_relative_to(root.resolve()):
+        raise TeamError(f"the state would lie inside of the project, in {home}; set XDG_STATE_HOME to a place outside")
+
+
 def existing_project(root: Path) -> Project | None:
     """The project of the work tree ``root``, or None where ``team up`` never ran.
 
-    Where the pointer is gone (``git clean -fdx`` takes it), the remote ``team`` still tells.
+    Where the pointer is gone (``git clean -fdx`` takes it), the remote ``team`` still tells. Raises
+    :class:`TeamError` where its state is at another place than ``XDG_STATE_HOME`` says now.
     """
     found = places.find_project(root)
     if found is not None and (found.upstream / "HEAD").is_file():
         return found
+    _refuse_other_state_home(root)
     state = _state_of_remote(root)
     if state is None or not (state / "project.json").is_file():
         return None
@@ -128,6 +148,18 @@ def existing_project(root: Path) -> Project | None:
     return Project(root=root, id=state.name, state=state)
 
 
+def _refuse_other_state_home(root: Path) -> None:
+    state, now = _linked_state(root), places.state_home()
+    if state is None or state.parent == now or _recorded_root(state) != root:
+        return
+    was = f"XDG_STATE_HOME={shlex.quote(str(state.parent.parent))}"
+    move = f"mkdir -p {shlex.quote(str(now))} && mv {shlex.quote(str(state))} {shlex.quote(str(now))}/"
+    raise TeamError(
+        f"this project's state is {state}; set {was} as it was, or move the state: `{move}`; "
+        f"`rm {LOG_LINK}` begins anew without it"
+    )
+
+
 def open_project(root: Path) -> Project:
     """The project of the work tree ``root``; the first use makes its state, upstream, pointer, link and remote.
 
@@ -137,6 +169,7 @@ def open_project(root: Path) -> Project:
     common = _git_path(root, "--git-common-dir")
     try:
         with FileLock(common / "team.lock", timeout=300):
+            require_state_outside(root)
             _check_free(root)
             project = existing_project(root)
             if project is None:
@@ -188,10 +221,12 @@ def _land_head(project: Project, ledger: Ledger, settings: Settings) -> None:
 def behind(project: Project) -> int:
     """How many landings of upstream's main the checked-out branch lacks. Writes nothing."""
     main = git("rev-parse", "--verify", "refs/heads/main", at=project.upstream).decode().strip()
-    borrowed = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(project.upstream / "objects")}
+    from team.upstream.quarantine import quoted
+
+    borrowed = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": quoted(project.upstream / "objects")}
     head = git("rev-parse", "--verify", "--quiet", "HEAD", at=project.root, ok=(0, 1)).decode().strip()
     exclude = [f"^{head}"] if head else []
-    out = git("rev-list", "--count", "--first-parent", main, *exclude, "--", at=project.root, env=borrowed)
+    out = git("rev-list", "--count", *LANDINGS, main, *exclude, "--", at=project.root, env=borrowed)
     return int(out)
 
 
@@ -302,13 +337,20 @@ def _check_free(root: Path) -> None:
             pointer.unlink()  # killed between creating and writing it
         elif not _ID.match(content):
             raise TeamError(f"{pointer} is not team's; rename it, team keeps a pointer to its state there")
-    if link.is_symlink() or link.exists():
-        target = link.readlink() if link.is_symlink() else Path()
-        if target.name != "logs" or target.parent.parent != places.state_home():
-            raise TeamError(f"{link} is not team's; rename it, team keeps a link to its logs there")
+    if (link.is_symlink() or link.exists()) and _linked_state(root) is None:
+        raise TeamError(f"{link} is not team's; rename it, team keeps a link to its logs there")
     url = _config(root, f"remote.{REMOTE}.url")
     if url is not None and _RECEIVER not in (_config(root, f"remote.{REMOTE}.receivepack") or ""):
         raise TeamError("the repository has a remote called team already; `git remote rename team OTHER-NAME` first")
+
+
+def _linked_state(root: Path) -> Path | None:
+    """The state whose logs the link in the work tree leads to, wherever it is; None where that is no link of ours."""
+    link = root / LOG_LINK
+    target = link.readlink() if link.is_symlink() else Path()
+    state = target.parent
+    ours = target.name == "logs" and state.parent.name == places.state_home().name and _ID.match(state.name)
+    return state if ours else None
 
 
 def _refuse_second_worktree(root: Path, common: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +25,9 @@ from team.git import git
 from team.ledger import Event, Kind, Ledger
 from team.places import Project
 from team.plan import Plan, Seat
-from team.supervisor import Running, running_pid, supervise
+from team.running import running_pid
+from team.supervisor import Running, supervise
+from team.view import describe
 
 PERSON = {f"GIT_{who}_{what}": "Pat" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
@@ -171,3 +175,44 @@ def test_one_supervisor_a_project(site: Site) -> None:
     assert pids == [os.getpid()]
     assert len(again) == 1 and f"already runs here (pid {os.getpid()})" in str(again[0])
     assert len(site.events(Kind.SESSION_STARTING)) == 1 and running_pid(site.project) is None
+
+
+def test_nobody_waits_before_its_session_has_ended(site: Site) -> None:
+    shown: list[tuple[str, str]] = []
+
+    def show(event: Event) -> None:
+        if event.kind in (Kind.SESSION_ENDED, Kind.SEAT_WAITING, Kind.TEAM_IDLE, Kind.TEAM_STOPPED):
+            shown.append((event.agent or "team", event.kind))
+
+    site.run(site.plan("echo work >work.txt", "worker", "docs", sessions=None, until_idle=True), show)
+    for name in ("agent-01", "docs-01"):
+        assert [kind for who, kind in shown if who == name] == [Kind.SESSION_ENDED, Kind.SEAT_WAITING]
+    assert shown[-2:] == [("team", Kind.TEAM_IDLE), ("team", Kind.TEAM_STOPPED)]
+    assert not site.project.doors.exists()
+
+
+ASKS = """
+import json, os, time, urllib.request
+for _ in range(3):
+    body = json.dumps({"model": "claude-opus-4-5", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]})
+    head = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
+    head["x-api-key"] = os.environ.get("ANTHROPIC_API_KEY") or os.environ["ANTHROPIC_AUTH_TOKEN"]
+    try:
+        url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+        urllib.request.urlopen(urllib.request.Request(url, body.encode(), head))
+    except urllib.error.HTTPError:
+        pass
+time.sleep(1)
+"""
+
+
+def test_a_model_out_of_reach_is_told_once(site: Site) -> None:
+    with socket.socket() as nobody:  # bound, and nobody listens
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        plan = site.plan("", "worker", "docs", client_argv=(sys.executable, "-c", ASKS), model_url=url)
+        lines: list[str] = []
+        site.run(plan, lambda event: lines.append(describe(event) or ""))
+    assert len(site.events(Kind.MODEL_REFUSED)) == 6
+    [said] = [line for line in lines if "model" in line or "no answer" in line]
+    assert said.startswith("team: ERROR no answer from anthropic: Cannot connect to host 127.0.0.1:")

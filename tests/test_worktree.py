@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -390,3 +391,14 @@ def test_half_done_merge_or_rebase_is_named(root: Path, state: str) -> None:
     subprocess.run(["git", state, "side"], cwd=root, capture_output=True, check=False)
     with pytest.raises(TeamError, match=r"half-done|detached"):
         worktree.sync_up(project, ledger, Settings())
+
+
+def test_state_on_another_file_system(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(root, "tag", "v1")
+    with tempfile.TemporaryDirectory(prefix="team:", dir="/dev/shm") as elsewhere:
+        assert Path(elsewhere).stat().st_dev != root.stat().st_dev
+        monkeypatch.setenv("XDG_STATE_HOME", elsewhere)
+        project = worktree.open_project(root)
+        assert run(project.upstream, "rev-parse", "main", "v1").split() == [run(root, "rev-parse", "HEAD")] * 2
+        run(project.upstream, "fsck", "--strict")
+        assert worktree.behind(project) == 0

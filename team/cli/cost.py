@@ -43,7 +43,7 @@ def command(by: str, as_json: bool, reconcile: Path | None) -> None:
     from team import cost, worktree
     from team.cli import screen
     from team.ledger import Ledger
-    from team.supervisor import running_pid
+    from team.running import running_pid
 
     project = worktree.existing_project(worktree.find_root(Path.cwd()))
     events = list(Ledger(project.ledger).events(*cost.KINDS)) if project is not None else []
@@ -74,7 +74,7 @@ def _print(made: Report) -> None:
         table.add_row(Text(name), *_cells(row))
     if len(made.rows) > 1:
         table.add_row(Text("all", "bold"), *_cells(made.total))
-    screen.console().print(table)
+    screen.print_table(table)
     for line in [*_doubts(made.total), *_bought(made)]:
         click.echo(line)
 
@@ -111,7 +111,7 @@ def _bought(made: Report) -> list[str]:
     work = made.work
     lines = [""]
     if made.tokens_per_landed is not None:
-        lines.append(f"{plural(work.landed, 'landed commit')}: {short(made.tokens_per_landed)} tokens each")
+        lines.append(f"{plural(work.landed, 'landing')} by agents: {short(made.tokens_per_landed)} tokens each")
     if made.cost_per_task is not None and made.tokens_per_task is not None:
         each = f"{money(made.cost_per_task)} and {short(made.tokens_per_task)} tokens each"
         lines.append(f"{plural(work.finished, 'finished task')}: {each}, {_tries(made)}")
@@ -120,7 +120,8 @@ def _bought(made: Report) -> list[str]:
 
 def _tries(made: Report) -> str:
     rate, tries = made.work.first_try_rate, made.work.tries_per_task
-    return f"{rate or 0:.0%} at the first try, {tries or 0:.3g} tries a task on average"
+    shown = f"{tries or 0:.3g}"
+    return f"{rate or 0:.0%} at the first try, {shown} {'try' if shown == '1' else 'tries'} a task on average"
 
 
 def _reconcile(path: Path, calls: list[Call], *, as_json: bool) -> None:
@@ -158,7 +159,7 @@ def _print_comparison(found: Comparison) -> None:
         for line in differs:
             counts = (f"{line.ledger:,}", f"{line.provider:,}", f"{line.difference:+,}")
             table.add_row(Text(line.day), Text(line.model), line.field.replace("_", " "), *counts)
-        screen.console().print(table)
+        screen.print_table(table)
         click.echo(f"{len(differs)} of {plural(len(found.lines), 'count')} differ, over {plural(found.calls, 'call')}")
     else:
         click.echo(f"equal to the token: {plural(len(found.lines), 'count')} over {plural(found.calls, 'call')}")

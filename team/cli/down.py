@@ -40,6 +40,7 @@ def command(now: bool, volumes: bool) -> None:
     stopped = stop.stop_running(project, ledger, settings.session.land_time, now=now, say=click.echo)
     if not stopped and not stop.end_leftovers(project, ledger, settings, say=click.echo):
         click.echo("nothing runs")
+    stop.remove_doors(project)
     if volumes:
         count = stop.remove_caches(project, ledger, settings)
         click.echo(f"removed {plural(count, 'cache volume')}")

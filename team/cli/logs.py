@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from team.cli import complete
 from team.errors import TeamError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ POLL_SECONDS = 0.3
 
 
 @click.command("logs")
-@click.argument("agents", nargs=-1, metavar="[AGENT]...")
+@click.argument("agents", nargs=-1, metavar="[AGENT]...", shell_complete=complete.agents)
 @click.option("--follow", "-f", is_flag=True, help="Go on as logs grow, across sessions, until ctrl-C.")
 @click.option("--lines", "-n", type=click.IntRange(0), default=40, show_default=True, help="Last lines of each agent.")
 @click.option("--session", metavar="ID", help="All of one session, like agent-03.7.")

@@ -21,8 +21,8 @@ def command(all_seats: bool, as_json: bool) -> None:
     from team import worktree
     from team.cli import screen
     from team.ledger import Ledger
-    from team.supervisor import running_pid
-    from team.view import View, view
+    from team.running import running_pid
+    from team.view import View, view, waiting_words
 
     project = worktree.existing_project(worktree.find_root(Path.cwd()))
     pid = running_pid(project) if project is not None else None
@@ -32,6 +32,8 @@ def command(all_seats: bool, as_json: bool) -> None:
         screen.print_json(_document(project, pid, seen, landings, all_seats))
         return
     _print(pid, seen, all_seats)
+    if waiting := waiting_words(seen):
+        click.echo(waiting)
     if landings:
         click.echo(screen.to_pull(landings))
 
@@ -45,13 +47,11 @@ def _print(pid: int | None, seen: View, all_seats: bool) -> None:
         console.print(f"runs (pid {pid}), ", screen.head(seen, now), sep="", soft_wrap=True)
     elif seen.open:
         left = plural(len(seen.open), "session")
-        console.print(f"no supervisor runs, but {left} may be left: `team up` goes on, `team down` ends them")
+        click.echo(f"no supervisor runs, but {left} may be left: `team up` goes on, `team down` ends them")
     else:
-        console.print(
-            "nothing runs; `team up` starts the team" + (f" (stopped: {seen.stopped})" if seen.stopped else "")
-        )
+        click.echo("nothing runs; `team up` starts the team" + (f" (stopped: {seen.stopped})" if seen.stopped else ""))
     if seen.rows(all_seats=all_seats):
-        console.print(screen.seat_table(seen, now, screen.log_line, all_seats=all_seats))
+        screen.print_table(screen.seat_table(seen, now, screen.log_line, all_seats=all_seats))
 
 
 def _document(project: Project | None, pid: int | None, seen: View, landings: int, all_seats: bool) -> dict[str, Any]:
@@ -70,7 +70,9 @@ def _document(project: Project | None, pid: int | None, seen: View, landings: in
         "paused_until": seen.paused_until if seen.paused_until > now else None,
         "pause_reason": seen.pause_reason if seen.paused_until > now else None,
         "engine_lost": seen.engine_lost or None,
+        "models_lost": seen.models_lost,
         "left_over": [] if pid is not None else sorted(seen.open),
+        "waiting": [{"push": number, "state": state} for number, state in seen.pushes.items()],
         "seats": [seat_json(seat, now) for seat in seen.rows(all_seats=all_seats)],
         "totals": totals_json(seen.totals),
         "to_pull": landings,

@@ -22,17 +22,23 @@ def command(agents: int, client: str | None, runtime: str, as_json: bool) -> Non
     """
     from team import config_file, worktree
     from team.cli import screen
-    from team.rehearsal.main import rehearse
+    from team.rehearsal.main import RehearsalFailed, rehearse
 
     root = worktree.find_root(Path.cwd())
     worktree.require_branch(root)
+    worktree.require_state_outside(root)
     settings = config_file.load(root)
-    report = rehearse(
-        root,
-        agents=agents,
-        client=client or settings.client,
-        runtime=runtime,
-        say=lambda line: click.echo(line, err=as_json),
-    )
+    try:
+        report = rehearse(
+            root,
+            agents=agents,
+            client=client or settings.client,
+            runtime=runtime,
+            say=lambda line: click.echo(line, err=as_json),
+        )
+    except RehearsalFailed as failed:
+        if as_json:
+            screen.print_json({**failed.report.as_json(), "state": str(failed.state)})
+        raise
     if as_json:
         screen.print_json(report.as_json())

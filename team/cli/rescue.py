@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from team.cli import complete
+
 if TYPE_CHECKING:
     from team.upstream.upstream import Upstream
 
@@ -38,7 +40,7 @@ def list_(as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("session")
+@click.argument("session", shell_complete=complete.rescued)
 @click.option("--patch", "-p", is_flag=True, help="The changes themselves, not only the files.")
 def show(session: str, patch: bool) -> None:
     """Show commits and files of what SESSION left behind, escape sequences removed.
@@ -50,7 +52,7 @@ def show(session: str, patch: bool) -> None:
 
 
 @command.command("drop")
-@click.argument("session")
+@click.argument("session", shell_complete=complete.rescued)
 def drop(session: str) -> None:
     """Forget what SESSION left behind, because nobody needs it."""
     one = _upstream().rescue_drop(session)

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from team.gateway.reset import clock_words
-from team.ledger import Event
+from team.ledger import Event, Kind
 from team.text import one_line
 from team.view import SeatView, View, describe, event_json, plural, span
 
@@ -53,6 +53,17 @@ def console() -> Console:
     """Standard output; wide where it is no terminal, so that what reads it gets whole lines."""
     out = Output(highlight=False)
     return out if out.is_terminal or "COLUMNS" in os.environ else Output(highlight=False, width=WIDE)
+
+
+def print_table(table: Table) -> None:
+    """``table`` on standard output; without the spaces that fill its last column, where no eye needs them."""
+    out = console()
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as drawn:
+        out.print(table)
+    print_lines(line.rstrip() for line in drawn.get().splitlines())
 
 
 def to_pull(landings: int) -> str:
@@ -116,6 +127,8 @@ def head(view: View, now: float) -> Text:
     text = Text(f"{span(now - t.started) if t.started else 'starting'}, {', '.join(facts)}")
     if view.engine_lost:
         text.append(f"  engine lost: {view.engine_lost}", "bold red")
+    for provider, reason in view.models_lost.items():
+        text.append(f"  no answer from {provider}: {reason}", "bold red")
     if view.stopping:
         text.append(f"  stopping: {view.stopping}", "yellow")
     elif view.idle:
@@ -135,16 +148,37 @@ class Screen(AbstractContextManager["Screen"], Protocol):
         """Show how things stand now."""
 
 
+_RETRIED = frozenset({Kind.MODEL_REFUSED, Kind.EGRESS})
+
+
+class News:
+    """The lines about events, without what a session has been told before: clients try again and again."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str | None, str], tuple[str | None, str]] = {}
+
+    def text(self, event: Event) -> Text | None:
+        """The line about ``event``, or None where it is not worth one, or not worth another."""
+        text = event_text(event)
+        if text is not None and event.kind in _RETRIED:
+            key, said = (event.agent, event.kind), (event.session, describe(event) or "")
+            if self._last.get(key) == said:
+                return None
+            self._last[key] = said
+        return text
+
+
 class Lines:
     """A line per event worth reading, or every event as a line of JSON."""
 
     def __init__(self, out: Console, *, as_json: bool) -> None:
         self._console, self._as_json = out, as_json
+        self._news = News()
 
     def show(self, event: Event) -> None:
         if self._as_json:
             print_json(event_json(event))
-        elif (text := event_text(event)) is not None:
+        elif (text := self._news.text(event)) is not None:
             self._console.print(text, soft_wrap=True, highlight=False)
 
     def refresh(self) -> None:
@@ -162,11 +196,12 @@ class LiveTable:
 
     def __init__(self, out: Console, view: View) -> None:
         self._view = view
+        self._news = News()
         self._recent: deque[Text] = deque(maxlen=RECENT)
         self._live = Live(console=out, auto_refresh=False, transient=False, vertical_overflow="ellipsis")
 
     def show(self, event: Event) -> None:
-        if (text := event_text(event)) is not None:
+        if (text := self._news.text(event)) is not None:
             text.no_wrap, text.overflow = True, "ellipsis"
             self._recent.append(text)
 

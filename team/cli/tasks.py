@@ -55,4 +55,4 @@ def _print(tasks: list[Task]) -> None:
             Text(task.title),
             *([Text(task.push)] if len(table.columns) == 5 else []),
         )
-    screen.console().print(table)
+    screen.print_table(table)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from team.cli import complete
+
 
 @click.command("unblock")
-@click.argument("task")
+@click.argument("task", shell_complete=complete.tasks)
 def command(task: str) -> None:
     """Forget the failures on TASK, so that agents may claim it again."""
     from team.cli.rescue import _upstream

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from team.cli import complete
 from team.clients import CLIENTS
 from team.errors import TeamError
 
@@ -33,7 +34,7 @@ class SpanType(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from team.config import parse_span
+        from team.units import parse_span
 
         try:
             seconds = float(parse_span(value))  # type: ignore[arg-type]
@@ -52,14 +53,30 @@ class Dollars(click.FloatRange):
         return amount
 
 
+class ModelType(click.ParamType[str]):
+    """The name of a model."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value) if str(value).strip() else self.fail("it is empty; leave it out for the default", param, ctx)
+
+
 @click.command("up", context_settings={"ignore_unknown_options": False})
 @click.option("--agents", "-n", type=click.IntRange(1, 256), help="Workers; --role seats come on top.")
-@click.option("--role", "roles", multiple=True, metavar="ROLE[:N]", help="A seat of a role, or N of them; repeatable.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="ROLE[:N]",
+    shell_complete=complete.roles,
+    help="A seat of a role, or N of them; repeatable.",
+)
 @click.option("--client", type=click.Choice(CLIENTS), help="The program that does the thinking.")
-@click.option("--model", help="The client's model; its own default where not given.")
+@click.option("--model", type=ModelType(), help="The client's model; its own default where not given.")
 @click.option("--detach", "-d", is_flag=True, help="Run in the background; returns when the team has started.")
 @click.option("--sessions", type=click.IntRange(1), help="Stop after so many sessions per seat.")
-@click.option("--for", "seconds", type=SpanType(), metavar="TIME", help="Stop after a time, like 12h or 90m.")
+@click.option("--for", "seconds", type=SpanType(), metavar="TIME", help="Stop after a time: 90s (or 90), 20m, 12h, 2d.")
 @click.option("--until-idle", is_flag=True, help="Stop when every seat waits for main, or a budget.")
 @click.option("--dry-run", is_flag=True, help="Print the exact container settings and the prompt; change nothing.")
 @click.option("--budget", type=Dollars(0, 1e9), metavar="USD", help="What the project may cost in all.")
@@ -72,7 +89,7 @@ def command(detach: bool, dry_run: bool, as_json: bool, **flags: Any) -> None:
 
     Flags override team.toml, and every default works without one. Ctrl-C once lets sessions land
     for two minutes ([session] land_time); twice ends them now, their work rescued. `team up` after
-    any end goes on. A second `team up` while one runs joins its output.
+    any end goes on. A second `team up` while one runs joins its output. Exit code 1 when every session failed.
 
     \b
       team up --agents 4                        four workers
@@ -82,11 +99,13 @@ def command(detach: bool, dry_run: bool, as_json: bool, **flags: Any) -> None:
     """
     from team import config_file, launch, worktree
     from team.ledger import Ledger
-    from team.supervisor import Running, running_pid
+    from team.running import running_pid
+    from team.supervisor import Running
 
     wishes = launch.Wishes(**flags)
     root = worktree.find_root(Path.cwd())
     worktree.require_branch(root)
+    worktree.require_state_outside(root)
     settings, user = config_file.load(root), config_file.load_user()
     plan = launch.make_plan(root, settings, user, wishes, os.environ)
     project = worktree.existing_project(root)
@@ -129,8 +148,7 @@ def _run(project: Project, plan: Plan, ledger: Ledger, *, as_json: bool) -> None
     with screen.screen(view, as_json=as_json) as shown:
         asyncio.run(_supervise(project, plan, view, shown))
     view.catch_up(ledger)
-    if not as_json:
-        _print_end(project, view)
+    _print_end(project, view, as_json=as_json)
 
 
 async def _supervise(project: Project, plan: Plan, view: View, shown: Screen) -> None:
@@ -156,7 +174,7 @@ def _join(project: Project, wishes: Wishes, *, detach: bool, as_json: bool) -> N
     """Show what the running team does until it ends; ctrl-C leaves only the view."""
     from team import launch, view
     from team.ledger import Kind, Ledger
-    from team.supervisor import running_pid
+    from team.running import running_pid
 
     ledger = Ledger(project.ledger)
     pid = running_pid(project)
@@ -179,15 +197,14 @@ def _join(project: Project, wishes: Wishes, *, detach: bool, as_json: bool) -> N
     except KeyboardInterrupt:
         note("left the view; the team goes on (`team down` stops it)")
         return
-    if not as_json:
-        _print_end(project, watched)
+    _print_end(project, watched, as_json=as_json)
 
 
 def _watch(project: Project, watched: View, ledger: Ledger, *, as_json: bool) -> None:
     """Show what is new in the ledger until no supervisor runs."""
     from team import view
     from team.cli import screen
-    from team.supervisor import running_pid
+    from team.running import running_pid
 
     with screen.screen(watched, as_json=as_json) as shown:
         new = view.follow(
@@ -229,13 +246,31 @@ def _print_detached(project: Project, started: Event, *, as_json: bool) -> None:
     click.echo("next: `team ps`, `team logs -f`, `team down`")
 
 
-def _print_end(project: Project, view: View) -> None:
+def _print_end(project: Project, view: View, *, as_json: bool) -> None:
+    """What the run came to; exit code 1 where every session of it failed."""
     from team.cli import screen
     from team.view import summary
     from team.worktree import behind
 
-    if view.stopped is None:
-        click.echo("its supervisor ended without a word; `team up` goes on with what is left")
-    screen.print_lines([*summary(view.totals, time.time()), f"logs: {project.logs}"])
-    if landings := behind(project):
-        click.echo(screen.to_pull(landings))
+    if not as_json:
+        if view.stopped is None:
+            click.echo("its supervisor ended without a word; `team up` goes on with what is left")
+        screen.print_lines([*summary(view.totals, time.time()), f"logs: {project.logs}"])
+        if landings := behind(project):
+            click.echo(screen.to_pull(landings))
+    if failed := _all_failed(view):
+        click.echo(f"team: {failed}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _all_failed(view: View) -> str:
+    """What to say where every session of the run failed; empty where one did not, or none has ended."""
+    from team.clients import Outcome
+    from team.view import plural
+
+    failures = {outcome.value for outcome in Outcome if outcome.strike}
+    outcomes = view.totals.outcomes
+    if not outcomes or not failures.issuperset(outcomes):
+        return ""
+    last = max(view.rows(), key=lambda seat: seat.since)
+    return f"{plural(outcomes.total(), 'session')} and all failed ({last.agent}: {last.reason}); `team logs` shows why"

@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from team.gateway.answers import Refusal
+from team.gateway.health import UNREACHED
 from team.gateway.meter import Meter, Shape
 from team.gateway.prices import Usage
 from team.text import mask, one_line
@@ -169,7 +170,7 @@ class Exchange:
         if client.response is not None:
             client.cut()
             return
-        answer.refusal = Refusal(502, "api_error", f"the model could not be reached: {answer.error}")
+        answer.refusal = Refusal(502, "api_error", f"{UNREACHED}: {answer.error}")
 
     def _words(self, text: str) -> str:
         return mask(one_line(text, 300), self._sent.secrets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -72,6 +73,16 @@ def main(agents: int, runtime: str | None, client: str | None, as_json: bool) ->
     sys.exit(0 if report.ok else 1)
 
 
+class RehearsalFailed(TeamError):
+    """The rehearsal came to its end, but not to a good one; its state is kept in ``state``."""
+
+    def __init__(self, report: OwnReport, project: Project) -> None:
+        super().__init__(
+            f"the rehearsal failed; logs: {project.logs}; when done with them: rm -r {shlex.quote(str(project.state))}"
+        )
+        self.report, self.state = report, project.state
+
+
 def run_demo(*, agents: int, runtime: str | None, client: str | None, say: Say) -> DemoReport:
     """Run ``agents`` on a new demo project until they are idle. The project and its state are kept."""
     from team import worktree
@@ -95,7 +106,7 @@ def rehearse(root: Path, *, agents: int, client: str, runtime: str, say: Say) ->
     """Let each agent claim, run the test command, land and release, on a throw-away copy of the project at ``root``.
 
     Uses the commit that is checked out; neither the work tree nor its upstream is touched. The copy is removed,
-    but kept for a look where the rehearsal failed: then :class:`TeamError` says where it is.
+    but kept for a look where the rehearsal failed: then :class:`RehearsalFailed` says where it is.
     """
     from team.upstream.upstream import Upstream
 
@@ -131,7 +142,7 @@ def rehearse(root: Path, *, agents: int, client: str, runtime: str, say: Say) ->
     for text in report.lines():
         say(text)
     if not report.ok:
-        raise TeamError(f"the rehearsal failed; logs: {project.logs}; when done with them: rm -r {project.state}")
+        raise RehearsalFailed(report, project)
     shutil.rmtree(project.state)
     shutil.rmtree(project.doors, ignore_errors=True)
     return report
@@ -145,7 +156,10 @@ def _pick_runtime(say: Say) -> str:
         runtime("docker").found("nobody")
     except (EngineLost, TeamError) as error:
         say(f"no container engine answers ({error})")
-        say("WARNING: this rehearsal runs its agents as plain processes, without isolation; `team up` never does")
+        say(
+            "WARNING: this rehearsal runs its agents as plain processes, without isolation; `team up` does so "
+            "only where --runtime process asks for it"
+        )
         return "process"
     return "docker"
 

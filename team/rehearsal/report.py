@@ -189,8 +189,6 @@ class OwnReport:
     seconds: float
     client: str
     runtime: str
-    logs: str
-    trail: str
 
     @property
     def ok(self) -> bool:
@@ -246,8 +244,6 @@ def own_report(
         seconds=round(seconds, 1),
         client=client,
         runtime=runtime,
-        logs=str(project.logs),
-        trail=trail(project),
     )
 
 

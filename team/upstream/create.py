@@ -11,6 +11,7 @@ from team import git
 from team.errors import TeamError
 from team.places import Project
 from team.text import one_line
+from team.upstream.quarantine import quoted
 
 _SECONDS = 1800.0
 _HOOK = """#!/bin/sh
@@ -85,10 +86,12 @@ def _fill(path: Path, source: Path, commit: str) -> None:
     """Copy what ``commit`` and the tags into its history reach. ``source``'s refs, config and stashes stay there."""
     tags = _tags(source, commit)
     wanted = "".join(f"{oid}\n" for oid in [commit, *tags.values()])
+    objects = source / os.fsdecode(git.git("rev-parse", "--git-path", "objects", at=source)).removesuffix("\n")
     try:
+        # run here, not there: git renames the pack into place, which fails from one file system to another
         git.git(
-            "pack-objects", "--revs", "--delta-base-offset", "--quiet", str(path / "objects" / "pack" / "pack"),
-            at=source, stdin=wanted.encode(), seconds=_SECONDS, env=NO_GRAFTS,
+            "pack-objects", "--revs", "--delta-base-offset", "--quiet", "objects/pack/pack",
+            at=path, stdin=wanted.encode(), seconds=_SECONDS, env={"GIT_ALTERNATE_OBJECT_DIRECTORIES": quoted(objects)},
         )  # fmt: skip
     except git.GitError as e:
         raise TeamError(f"cannot copy {source}: {one_line(e.stderr)}; `git fsck` there says what is wrong") from None

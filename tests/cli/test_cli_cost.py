@@ -45,8 +45,8 @@ def test_a_table_for_people(team: CommandLine, run: None) -> None:
     assert lines[2].split() == "agent-01 1 1.2k 300 40 50k $0.25 $0".split()
     assert lines[3].split() == "all 3 1.21k 306 40 50k $0.26 $0.75".split()
     assert lines[4] == "1 call broke off before the provider told all tokens: up to $0.50 more, booked as reserved"
-    assert lines[-2] == "1 landed commit: 51.6k tokens each"
-    assert lines[-1] == "1 finished task: $0.25 and 51.5k tokens each, 100% at the first try, 1 tries a task on average"
+    assert lines[-2] == "1 landing by agents: 51.6k tokens each"
+    assert lines[-1] == "1 finished task: $0.25 and 51.5k tokens each, 100% at the first try, 1 try a task on average"
 
 
 @pytest.mark.parametrize("by", ["agent", "role", "task", "model", "day", "session"])

@@ -91,6 +91,18 @@ def test_ps_shows_a_lost_engine(team: CommandLine, project: Project, ledger: Led
         assert team("ps", "--json").json["engine_lost"] == "connection refused"
 
 
+def test_ps_tells_which_pushes_wait(team: CommandLine, ledger: Ledger, run: str) -> None:
+    assert "waiting for the gate" not in team("ps").out and team("ps", "--json").json["waiting"] == []
+    for number, kind in enumerate([Kind.PUSH_QUEUED, Kind.PUSH_QUEUED, Kind.PUSH_HELD, Kind.PUSH_HELD], 1):
+        ledger.append(kind, agent="agent-01", session=run, number=number, reason="x")
+    ledger.append(Kind.PUSH_VERDICT, agent="agent-01", session=run, number=1, landed=True, reason="x")
+    assert "1 push waiting for the gate; 2 pushes held for you (3, 4): `team held`" in team("ps").out
+    ledger.append(Kind.PUSH_APPROVED, agent="agent-01", session=run, number=3, by="Ann")
+    assert "2 pushes waiting for the gate; 1 push held for you (4): `team held`" in team("ps").out
+    waiting = [{"push": 2, "state": "queued"}, {"push": 3, "state": "queued"}, {"push": 4, "state": "held"}]
+    assert team("ps", "--json").json["waiting"] == waiting
+
+
 def test_ps_all_shows_seats_of_earlier_runs(team: CommandLine, ledger: Ledger) -> None:
     ledger.append(Kind.TEAM_STARTED, seats=[["agent-09", "worker"]])
     start(ledger)

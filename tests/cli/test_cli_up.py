@@ -22,7 +22,8 @@ from team.errors import TeamError
 from team.launch import Wishes, check_money, costs_money, differs, make_plan
 from team.ledger import Event, Kind, Ledger
 from team.places import Project, find_project
-from team.supervisor import gateway_of, running_pid
+from team.running import running_pid
+from team.supervisor import gateway_of
 
 from .conftest import CommandLine, git
 
@@ -80,6 +81,7 @@ def test_dirty_tree(team: CommandLine, root: Path) -> None:
         (["--for", "3 parsecs"], "a time is a number with s, m, h or d"),
         (["--for", "0"], "more than 0"),
         (["--sessions", "0"], "0 is not in the range"),
+        (["--model", ""], "it is empty"),
     ],
 )
 def test_bad_flags(team: CommandLine, root: Path, args: list[str], words: str) -> None:
@@ -113,6 +115,27 @@ def test_no_engine_never_falls_back(team: CommandLine, root: Path) -> None:
     message = team.refused("up", "--yes", **env)
     assert "docker" in message.lower()
     assert nothing_made(root)
+
+
+def test_state_inside_the_work_tree(team: CommandLine, root: Path) -> None:
+    for verb in (["up", *QUICK], ["task", "add", "Fix it all"], ["rehearse", "--runtime", "process"]):
+        message = team.refused(*verb, XDG_STATE_HOME=str(root / "state"))
+        assert message.endswith("set XDG_STATE_HOME to a place outside")
+    assert nothing_made(root) and not (root / "state").exists()
+
+
+def test_state_at_another_place_than_before(team: CommandLine, root: Path, project: Project, tmp_path: Path) -> None:
+    now = tmp_path / "new home"
+    for verb in (["up", *QUICK], ["ps"], ["down"]):
+        message = team.refused(*verb, XDG_STATE_HOME=str(now))
+        assert (
+            f"set XDG_STATE_HOME={tmp_path}/state as it was, or move the state: `mkdir -p '{now}/team' && mv "
+            in message
+        )
+    [move] = [part for part in message.split("`") if part.startswith("mkdir")]
+    subprocess.run(["sh", "-c", move], check=True)
+    assert team("task", "add", "Fix it all", XDG_STATE_HOME=str(now)).code == 0
+    assert (root / "agent_logs").readlink() == now / "team" / project.id / "logs"
 
 
 # -- the plan -------------------------------------------------------------------------------------------------------
@@ -295,6 +318,34 @@ def test_up_runs_to_its_end_and_says_what_happened(team: CommandLine, root: Path
     assert "| at work" in team("logs").out
     again = team("up", "--agents", "1", *QUICK)
     assert any("agent-01: session 2 starts" in line for line in again.out.splitlines())
+
+
+def test_when_every_session_failed_the_exit_code_says_so(team: CommandLine, root: Path) -> None:
+    fails = ("--agents", "1", "--runtime", "process", "--sessions", "1", "--", "sh", "-c", "exit 3")
+    ran = team("up", *fails)
+    assert (ran.code, ran.err) == (1, "team: 1 session and all failed (agent-01: exit 3); `team logs` shows why\n")
+    lines = [line[9:] for line in ran.out.splitlines()]
+    assert lines.index("agent-01: session ended: failed, 0 landings, 0 s: exit 3") < lines.index("team: stopped: done")
+    ran = team("up", "--json", *fails)
+    assert ran.code == 1 and "all failed" in ran.err
+
+
+def test_a_run_leaves_no_directory_of_doors(team: CommandLine, root: Path) -> None:
+    team("up", "--agents", "1", *QUICK)
+    doors = found(root).doors
+    assert not doors.exists()
+    doors.mkdir(parents=True)  # as one that was killed leaves it
+    assert team("down").out == "nothing runs\n"
+    assert not doors.exists()
+
+
+def test_down_without_an_engine_says_what_it_cannot_know(team: CommandLine, project: Project, ledger: Ledger) -> None:
+    nowhere = "unix:///nowhere/docker.sock"
+    ledger.append(Kind.TEAM_STARTED, seats=[], client="command", runtime="docker", image="x")
+    message = team.refused("down", DOCKER_HOST=nowhere)
+    assert "no session is open, but the engine does not answer" in message and "start it and run this again" in message
+    ledger.append(Kind.TEAM_STOPPED, reason="done")
+    assert team("down", DOCKER_HOST=nowhere).out == "nothing runs\n"
 
 
 def test_up_as_json_is_a_line_per_event(team: CommandLine, root: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -16,6 +17,8 @@ from click.testing import CliRunner
 from team import __version__
 from team.cli import VERBS, main
 from team.errors import TeamError
+from team.git import GitError
+from team.places import Project
 from team.runtimes import EngineLost
 
 from .conftest import CommandLine
@@ -94,7 +97,30 @@ def test_completion_completes_verbs_and_options(team: CommandLine) -> None:
         return [line.partition(",")[2] for line in done.out.splitlines()]
 
     assert complete("team ta", 1) == ["tasks", "task"]
+    assert complete("team up --role re", 3) == ["review"]
+    assert complete("team up --client co", 3) == ["codex", "command"]
     assert "--agents" in complete("team up --a", 2)
+
+
+def test_completion_knows_agents_and_tasks_and_is_silent_elsewhere(
+    team: CommandLine, project: Project, tmp_path: Path
+) -> None:
+    def complete(words: str, cwd: Path) -> list[str]:
+        at = str(len(words.split(" ")) - 1)
+        done = team(cwd=cwd, _TEAM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=at)
+        assert done.err == ""
+        return [line.partition(",")[2] for line in done.out.splitlines() if line]
+
+    for agent in ("agent-01", "docs-01"):
+        (project.logs / agent).mkdir()
+    team("task", "add", "Fix the parser")
+    below = team.root / "below"
+    below.mkdir()
+    assert complete("team logs a", below) == ["agent-01"]
+    assert complete("team unblock ", below) == ["fix_the_parser"]
+    assert complete("team rescue show ", below) == []
+    for line in ("team logs a", "team unblock ", "team up --role re"):
+        assert complete(line, tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -103,6 +129,12 @@ def test_completion_completes_verbs_and_options(team: CommandLine) -> None:
         (TeamError("say\nthis"), 2, "team: say this\n"),
         (EngineLost("refused"), 2, "team: the engine does not answer (refused); start it, or let `team doctor` look\n"),
         (OSError(28, "No space left on device", "/x"), 2, "team: no space left on the disk; "),
+        (GitError(["pack-objects"], 128, "hint: x\nfatal: No space left on device"), 2, "team: no space left on the "),
+        (
+            GitError(["init"], 128, "hint: some advice\nfatal: what is wrong"),
+            2,
+            "team: git init: fatal: what is wrong\n",
+        ),
         (PermissionError(13, "denied", "/x"), 2, "team: permission denied: /x\n"),
         (FileNotFoundError(2, "none", "git"), 2, "team: git is not installed; install git 2.38 or newer\n"),
     ],

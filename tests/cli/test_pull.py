@@ -69,6 +69,7 @@ def land(root: Path, path: str, text: str, *, agent: bool = True) -> str:
     """An agent (or the person, elsewhere) lands a change of ``path``, by the rules of upstream."""
     project, settings = project_of(root), Settings()
     clone = clone_of(root)
+    run(clone, "config", "user.name", "agent-01" if agent else "Pat")
     run(clone, "config", "user.email", "a@team.invalid" if agent else "p@x")
     made = commit(clone, path, text)
     upstream = Upstream(project, Ledger(project.ledger), settings.landing, settings.protected)
@@ -284,3 +285,22 @@ def test_no_team_yet(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path / "fresh")
     result = pull()
     assert (result.exit_code, result.output) == (2, "team: this project has no team yet; `team up` makes it\n")
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_what_is_accepted_must_be_on_main(root: Path, landed: bool) -> None:
+    if landed:
+        land(root, "b.txt", "b\n")
+    worktree.fetch(project_of(root))
+    assert "zzz is no commit of the team's main" in refused(root, "--accept-protected", "zzz")
+
+
+def test_taking_and_freeing_a_lock_is_no_landing(root: Path) -> None:
+    land(root, "current_tasks/fix_it.txt", "mine\n")
+    assert worktree.behind(project_of(root)) == 0
+    land(root, "b.txt", "b\n")
+    assert worktree.behind(project_of(root)) == 1
+    run(root, "config", "grep.patternType", "fixed")
+    result = pull()
+    assert "1 landing into master by fast-forward: 2 files changed" in result.output, result.output
+    assert "Claim" not in result.output

@@ -78,16 +78,34 @@ def test_a_rehearsal_that_fails_says_why_and_keeps_its_logs(tmp_path: Path) -> N
     assert any("no compiler" in p.read_text("utf-8", "replace") for p in state.rglob("*.log"))
 
 
+def test_a_report_for_machines_names_only_what_is_there(tmp_path: Path) -> None:
+    root = make(tmp_path / "mine")
+    argv = [sys.executable, "-P", "-m", "team.cli", "rehearse", "--json", "--agents", "1", "--runtime", "process"]
+    good = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=120)
+    assert json.loads(good.stdout)["ok"] is True and str(tmp_path) not in good.stdout
+    (root / "team.toml").write_text('[session]\nsetup = "exit 4"\n')
+    bad = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=120)
+    report = json.loads(bad.stdout)
+    assert (bad.returncode, report["ok"], Path(report["state"]).is_dir()) == (2, False, True)
+
+
 @pytest.mark.engine
 def test_a_rehearsal_in_containers_leaves_nothing_on_the_engine(tmp_path: Path, claude_image: str) -> None:
     root = make(tmp_path / "mine")
     (root / "team.toml").write_text(
         '[test]\ncommand = "test -d /home/agent/cache"\n[session]\ncache = ["/home/agent/cache"]\n'
     )
-    said: list[str] = []
-    report = rehearse(root, agents=2, client="claude-code", runtime="docker", say=said.append)
+    ids: set[str] = set()
+    report = rehearse(
+        root,
+        agents=2,
+        client="claude-code",
+        runtime="docker",
+        say=lambda text: ids.update(path.name for path in state_home().glob("rehearsal-*")),
+    )
     assert report.ok and set(report.agents.values()) == {"tests: exit 0"}
-    name = f"name=team-{Path(report.logs).parent.name}-"
+    [id] = ids
+    name = f"name=team-{id}-"
     for what in (["ps", "-aq"], ["volume", "ls", "-q"]):
         left = subprocess.run(["docker", *what, "--filter", name], capture_output=True, check=True)
         assert left.stdout == b""
