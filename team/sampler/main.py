@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from team import git, places
 from team.errors import TeamError
@@ -93,6 +93,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Run the project's tests, or a sample of them, and say in a few lines what came of it.",
         epilog="exit codes: 0 all passed, 1 failures, 2 cannot run, 3 only failures that the last landed state has too",
         allow_abbrev=False,
+        formatter_class=_Help,
     )
     fast = "a sample, 10%% without =RATE: always the same for one agent, another for each agent"
     parser.add_argument("cases", nargs="*", metavar="CASE", help="only these: a name, a glob, or a part of a name")
@@ -114,6 +115,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pick", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--record", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_intermixed_args(argv)
+
+
+class _Help(argparse.HelpFormatter):
+    """Looks like the help of the other verbs."""
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
 
 def _rate(text: str) -> str:

@@ -131,7 +131,7 @@ CREATE TABLE IF NOT EXISTS suites (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS cases (
   id INTEGER PRIMARY KEY, suite TEXT NOT NULL, name TEXT NOT NULL,
-  position INTEGER, place TEXT, seconds REAL, listing INTEGER NOT NULL DEFAULT 0,
+  position INTEGER, seconds REAL, listing INTEGER NOT NULL DEFAULT 0,
   landed_at REAL, landed_commit TEXT,
   UNIQUE (suite, name)
 );
@@ -155,8 +155,6 @@ _BAD = tuple(outcome.value for outcome in Outcome if outcome.bad)
 _Row = tuple[int, int | None, float | None]
 """Id, position and duration of a case."""
 _Known = dict[str, _Row]
-_Places = dict[str, tuple[int, str]]
-"""Position of a case, and the group that it continues."""
 
 
 class File:
@@ -234,31 +232,35 @@ class File:
         db.executemany("UPDATE cases SET listing = ? WHERE id = ?", ((listing, row[0]) for row in known.values()))
         new = [name for name in names if name not in known]
         old = [name for name, row in known.items() if row[1] is None]
-        places: _Places = {}
+        places: dict[str, int] = {}
         if place:
             homeless = [*dict.fromkeys(new), *old]
             places = self._places(db, suite, homeless, [known[name][2] if name in known else None for name in homeless])
-        rows = sorted((known[name][0], *places[name]) for name in old if name in places)
-        db.executemany("UPDATE cases SET position = ?2, place = ?3 WHERE id = ?1", rows)
-        known |= {name: (known[name][0], places[name][0], known[name][2]) for name in old if name in places}
+        rows = sorted((known[name][0], places[name]) for name in old if name in places)
+        db.executemany("UPDATE cases SET position = ?2 WHERE id = ?1", rows)
+        known |= {name: (known[name][0], places[name], known[name][2]) for name in old if name in places}
         return known | self._add(db, suite, new, listing, places)
 
     def _places(
         self, db: sqlite3.Connection, suite: str, names: Sequence[str], seconds: Sequence[float | None]
-    ) -> _Places:
-        """A position for each of ``names``, and the group that it continues."""
-        sql = "SELECT place, count(*) FROM cases WHERE suite = ? AND place IS NOT NULL GROUP BY place"
-        counts: dict[str, int] = dict(db.execute(sql, (suite,)))
-        starts: dict[str, int] = {}
-        found: _Places = {}
-        for i in sample.order(names, seconds):
-            group = sample.group(seconds[i])
-            n = counts.get(group, 0)
-            counts[group] = n + 1
-            if group not in starts:
-                starts[group] = sample.start(f"{suite}\0{group}")
-            found[names[i]] = (sample.position(starts[group], n), group)
-        return found
+    ) -> dict[str, int]:
+        """A position for each of ``names``."""
+        counts, loads = [0] * sample.TENTHS, [0.0] * sample.TENTHS
+        known = [one for one in seconds if one is not None]
+        rows = db.execute(
+            "SELECT (position * 10 + 9) >> 32, count(*), coalesce(sum(seconds), 0), count(seconds) FROM cases "
+            "WHERE suite = ? AND position IS NOT NULL GROUP BY 1",
+            (suite,),
+        ).fetchall()
+        timed = len(known) + sum(row[3] for row in rows)
+        # What nobody has run yet is taken for an average case.
+        usual = (sum(known) + sum(row[2] for row in rows)) / timed if timed else 1.0
+        for tenth, count, load, with_time in rows:
+            counts[tenth], loads[tenth] = count, load + (count - with_time) * usual
+        spread = sample.Spread(counts, loads)
+        return {
+            names[i]: spread.place(usual if (one := seconds[i]) is None else one) for i in sample.order(names, seconds)
+        }
 
     def _add(
         self,
@@ -266,14 +268,13 @@ class File:
         suite: str,
         names: Sequence[str],
         listing: int = 0,
-        places: Mapping[str, tuple[int, str]] = MappingProxyType({}),
+        places: Mapping[str, int] = MappingProxyType({}),
     ) -> _Known:
         """Give a row to each of ``names``, which have none; as far as there is room."""
         top, count = db.execute("SELECT coalesce(max(id), 0), count(*) FROM cases").fetchone()
         kept = sorted(dict.fromkeys(names))[: max(0, MOST_CASES - count)]  # in order: the index grows at its end
-        none = (None, None)
-        rows = [(n, suite, _key(name), listing, *places.get(name, none)) for n, name in enumerate(kept, top + 1)]
-        db.executemany("INSERT INTO cases (id, suite, name, listing, position, place) VALUES (?, ?, ?, ?, ?, ?)", rows)
+        rows = [(n, suite, _key(name), listing, places.get(name)) for n, name in enumerate(kept, top + 1)]
+        db.executemany("INSERT INTO cases (id, suite, name, listing, position) VALUES (?, ?, ?, ?, ?)", rows)
         return {name: (row[0], row[4], None) for name, row in zip(kept, rows, strict=True)}
 
     # -- results ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ that it holds to the last case.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 import re
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from fractions import Fraction
 
 ROUND = 1 << 32
 """The length of the circle."""
+TENTHS = 10
 DEFAULT = "10%"
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*(%?)\Z")
 _NUMBER = re.compile(r"(\d{1,9})\Z")
@@ -55,28 +57,34 @@ def arc(number: int, share: Fraction) -> Arc:
     return Arc(start % ROUND, min(end - start, ROUND))
 
 
-def start(group: str) -> int:
-    """Where the first case of a group has its place."""
-    return _hash(group)
+class Spread:
+    """Gives places to new cases, so that arcs of every length take like time.
 
-
-def position(first: int, n: int) -> int:
-    """The place of the ``n``-th case of the group that starts at ``first``.
-
-    Multiples of the golden ratio: of any run of them, every arc holds its share to within a few (Knuth, The Art of
-    Computer Programming 3, 6.4, theorem S). So cases placed in the order of their durations are spread evenly.
+    Each goes to the tenth of the circle that takes the least time so far (with the longest first this is the LPT
+    rule of scheduling, Graham 1969): at the default rate the arcs are these tenths. Within its tenth the n-th case
+    lies at the n-th multiple of the golden ratio: of any run of them, every part holds its share to within a few
+    (Knuth, The Art of Computer Programming 3, 6.4, theorem S), which serves the other rates.
     """
-    return (first + n * _GOLDEN) % ROUND
+
+    def __init__(self, counts: Sequence[int], loads: Sequence[float]) -> None:
+        """``counts``: cases that lie in each of the ten tenths already; ``loads``: the seconds that they take."""
+        self._counts = list(counts)
+        self._heap = [(load, tenth) for tenth, load in enumerate(loads)]
+        heapq.heapify(self._heap)
+
+    def place(self, seconds: float) -> int:
+        """The place of the next case, which takes ``seconds``."""
+        load, tenth = heapq.heappop(self._heap)
+        heapq.heappush(self._heap, (load + seconds, tenth))
+        n = self._counts[tenth]
+        self._counts[tenth] = n + 1
+        low, end = tenth * ROUND // TENTHS, (tenth + 1) * ROUND // TENTHS
+        return low + ((n * _GOLDEN) % ROUND * (end - low) >> 32)
 
 
 def stray(name: str) -> int:
     """The place of a case that nobody keeps a place for: by its name alone."""
     return _hash(name)
-
-
-def group(seconds: float | None) -> str:
-    """Cases of like duration are one group: powers of two; unknown is a group of its own."""
-    return "unknown" if seconds is None else f"2^{max(-10, math.ceil(math.log2(max(seconds, 1e-9))))}"
 
 
 def order(names: Sequence[str], seconds: Sequence[float | None]) -> list[int]:

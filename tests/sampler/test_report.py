@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ LOG = Path("agent_logs/tests/20260101-000000.log")
 LANDED = "abcdef0123" * 4
 
 
-def suite_run(*results: Result, kinds: dict[str, str] | None = None, **compared: int) -> SuiteRun:
+def suite_run(*results: Result, kinds: dict[str, str] | None = None, **compared: Any) -> SuiteRun:
     run = SuiteRun("", total=len(results), chosen=len(results), why="all", seconds=1.0, results=list(results))
     run.compared = Compared(kinds=kinds or {}, **compared)
     return run

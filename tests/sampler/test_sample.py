@@ -49,11 +49,21 @@ def test_what_is_no_rate_is_refused_with_the_mend(text: str) -> None:
 
 
 @given(st.integers(1, 3000), rates, st.integers(0, 100))
-def test_cases_in_sequence_are_spread_evenly(count: int, share: Fraction, seat: int) -> None:
-    """The discrepancy of the golden ratio grows with the logarithm of the count only."""
+def test_cases_of_like_duration_are_spread_evenly(count: int, share: Fraction, seat: int) -> None:
+    """To within a few in each tenth that the arc begins or ends in."""
+    spread = sample.Spread([0] * 10, [0.0] * 10)
     arc = sample.arc(seat, share)
-    there = sum(sample.position(sample.start("a group"), n) in arc for n in range(count))
-    assert abs(there - count * share) <= 2 + math.log2(count + 1)
+    there = sum(spread.place(1.0) in arc for _ in range(count))
+    assert abs(there - count * share) <= 10 + 2 * math.log2(count + 1)
+
+
+@given(st.lists(st.floats(0.001, 100), min_size=1, max_size=300), st.integers(0, 100))
+def test_at_the_default_rate_samples_differ_by_one_case_at_most(seconds: list[float], first: int) -> None:
+    spread = sample.Spread([0] * 10, [0.0] * 10)
+    places = [(spread.place(took), took) for took in sorted(seconds, reverse=True)]
+    arcs = [sample.arc(first + n, sample.rate("10%")) for n in range(10)]
+    times = [sum(took for place, took in places if place in arc) for arc in arcs]
+    assert max(times) - min(times) <= max(seconds) + 1e-6
 
 
 def test_seats_are_numbered_by_their_names() -> None:
