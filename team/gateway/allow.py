@@ -146,6 +146,8 @@ HEADERS = (
     "version",
 )
 MOST_DEEP, MOST_BLOCKS = 6, 200_000
+_TEXT = frozenset("message text input_text output_text".split())
+_TEXT_KEYS = frozenset("type role content text name tool_calls tool_call_id cache_control".split())
 
 
 @dataclass
@@ -154,6 +156,8 @@ class Content:
 
     images: int = 0
     documents: int = 0
+    text_alone: bool = True
+    """Nothing is there but text, all of which a provider reads: no thinking, say, that may be left out."""
 
 
 @dataclass
@@ -263,6 +267,8 @@ class _Walk:
         ):
             raise _no("content type", str(kind), "allow_sources", str(kind))
         self._source(block, kind)
+        if kind not in _TEXT or not _TEXT_KEYS.issuperset(block):
+            self.content.text_alone = False
         if kind == "tool_addition" and isinstance(tool := block.get("tool"), dict):
             self._added_tool(tool)
         if kind == "additional_tools":  # codex tells its tools here, not in the body's field

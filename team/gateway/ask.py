@@ -26,6 +26,14 @@ BODY_SECONDS = 120.0
 MOST_OUTPUT = 1 << 40
 _HOUR = re.compile(rb'"(?:1|\\u0031)(?:h|\\u0068)"')
 """The string ``1h`` in every spelling that JSON has for it."""
+MOST_TEXT = 256 << 10
+"""Bytes of a request that is kept to compare later ones with."""
+# With these alone a provider reads what is sent, all of it and nothing else.
+_PLAIN = frozenset(
+    "model messages system input instructions tools tool_choice parallel_tool_calls max_tokens max_completion_tokens "
+    "max_output_tokens stream stream_options stop stop_sequences temperature top_p top_k metadata user store".split()
+)
+_PLAIN_TOOL = frozenset("type name description input_schema function parameters strict cache_control".split())
 _BOUND = {
     "messages": ("max_tokens",),
     "responses": ("max_output_tokens",),
@@ -178,4 +186,13 @@ def _size(ask: Ask, content: Content) -> Size:
         documents=content.documents,
         tools=bool(ask.body.get("tools")),
         hour=_HOUR.search(ask.raw) is not None,
+        text=ask.raw if _is_text(ask, content) else b"",
     )
+
+
+def _is_text(ask: Ask, content: Content) -> bool:
+    """Whether the tokens of ``ask`` follow from its bytes, so that those of a request much like it are known, too."""
+    if not content.text_alone or not _PLAIN.issuperset(ask.body) or len(ask.raw) > MOST_TEXT:
+        return False
+    tools = ask.body.get("tools") or []
+    return all(_PLAIN_TOOL.issuperset(t) and t.get("type") in (None, "custom", "function") for t in tools)

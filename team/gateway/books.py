@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from team.config import Budget
 from team.gateway.budget import Accounts, Amount, Reservation, Tighten, Who
-from team.gateway.guess import Guesses
+from team.gateway.guess import Guesses, Raw
 from team.gateway.journal import Journal
 from team.gateway.prices import Price, Prices, Usage, from_usd, usd
 from team.ledger import Event, Kind, Ledger, New
@@ -35,6 +35,8 @@ class Entry:
     price: Price | None
     billed: bool
     """Whether its tokens are paid for one by one."""
+    text: Raw = field(default=b"", repr=False)
+    """As in :class:`~team.gateway.guess.Size`."""
 
 
 @dataclass
@@ -129,7 +131,7 @@ class Books:
                 booked = Amount(max(cost, worst.pico), max(usage.tokens, worst.tokens))
             self.accounts.settle(reservation, booked)
         if reservation is not None and usage.tokens and not result.unknown:
-            self.guesses.learn(entry.model, entry.bytes, usage, entry.price)
+            self.guesses.learn(entry.model, entry.bytes, usage, entry.price, entry.text)
         await self._journal.append(
             self._event(
                 Kind.MODEL_CALL,

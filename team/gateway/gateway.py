@@ -306,7 +306,7 @@ class Gateway:
     ) -> Booking:
         task, billed = caller.task(), ask.provider.pays(key)
         path, model, size = ask.route.path, one_line(ask.model, 80), len(ask.raw)
-        entry = Entry(caller.who, task, ask.provider.name, path, model, size, ask.price, billed)
+        entry = Entry(caller.who, task, ask.provider.name, path, model, size, ask.price, billed, ask.size.text)
         if ask.shape is None:
             return Booking(entry, None)
         guesses = self.books.guesses

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from team.gateway.budget import Amount
@@ -11,18 +13,20 @@ from team.gateway.prices import Price, Usage
 KEPT = 32
 """Answers remembered for each model."""
 ENOUGH = 8
-"""Answers after which what was seen stands for what may come, where a provider cannot count."""
+"""Answers after which the longest of them tells how long the next may become."""
 FRAME = 1024
 """Tokens that a provider may put around a request with tools, beyond its text."""
 PICTURE, PAGES = 5_000, 300_000
 """Tokens of one image, and of one document, at most: their bytes tell nothing."""
 FIRST_ANSWER = 1024
 """Tokens that an answer gets at least, before any was seen."""
-MORE = 1.25
-"""How many times the dearest of the last answers stands for one that may come."""
+ALIKE, SEAM = 8, 64
+"""Requests of each model that later ones are compared with, and tokens that may be different where two are joined."""
 AMPLE, PLENTY = 8_192, 4
 """Where many compete for what is left: tokens of an answer at least, and times the longest of the last ones."""
 _FREE = 0
+Raw = bytes
+"""The type, for classes that have a field of its name."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Size:
     tools: bool = False
     hour: bool = False
     """Something may be kept in the cache for an hour."""
+    text: Raw = field(default=b"", repr=False)
+    """The request itself, where nothing but these bytes tells how many tokens it has."""
 
     @property
     def most_input(self) -> int:
@@ -54,6 +60,8 @@ class _Seen:
     cost_per_byte: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     costs: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
     tokens: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
+    texts: deque[tuple[bytes, int]] = field(default_factory=lambda: deque(maxlen=ALIKE))
+    """Requests, and the tokens that went in with them."""
 
 
 class Guesses:
@@ -62,8 +70,8 @@ class Guesses:
     def __init__(self) -> None:
         self._seen: defaultdict[str, _Seen] = defaultdict(_Seen)
 
-    def learn(self, model: str, bytes: int, usage: Usage, price: Price | None) -> None:
-        """An answer that the provider told the usage of."""
+    def learn(self, model: str, bytes: int, usage: Usage, price: Price | None, text: bytes = b"") -> None:
+        """An answer that the provider told the usage of; ``text`` as in :class:`Size`."""
         cost = price.cost(usage) if price else _FREE
         out = usage.output * price.output_rate(usage.prompt) if price else _FREE
         seen = self._seen[model]
@@ -72,6 +80,8 @@ class Guesses:
         seen.tokens.append(usage.tokens)
         seen.tokens_per_byte.append(usage.prompt / max(bytes, 1))
         seen.cost_per_byte.append((cost - out) / max(bytes, 1))
+        if text:
+            seen.texts.append((text, usage.prompt))
 
     def worst(self, model: str, size: Size, price: Price | None) -> Amount:
         """The most that a request of ``size`` may cost."""
@@ -99,8 +109,8 @@ class Guesses:
     def closer(self, model: str, size: Size, price: Price | None, counted: int | None, room: Amount) -> int | None:
         """How long the answer may be so that the request fits into ``room``, in tokens; None where too short.
 
-        ``counted``: input tokens as the provider counts them. Without, the densest of the last answers stands for
-        them, and a quarter more.
+        ``counted``: input tokens as the provider counts them. Without, whatever was not in an earlier request may have
+        a token for each of its bytes: what others did cost tells nothing of the next one.
         """
         into = self._closest(model, size, price, counted)
         if not into.fits(room):
@@ -123,13 +133,14 @@ class Guesses:
 
     def _closest(self, model: str, size: Size, price: Price | None, counted: int | None) -> Amount:
         """What goes in, looked at as closely as can be."""
+        most = self._most(size, price)
         if counted is not None:  # "an estimate", says the provider: a little more
-            return self._bounded(model, size, price, min(self._most(size, price), counted + counted // 20), 0)
-        seen = self._seen[model]
-        if len(seen.costs) < ENOUGH or size.images or size.documents:
-            return self._bounded(model, size, price, self._most(size, price), 0)
-        pico, tokens = max(seen.cost_per_byte), max(seen.tokens_per_byte)
-        return Amount(round(pico * size.bytes * MORE), round(tokens * size.bytes * MORE))
+            most = min(most, counted + counted // 20)
+        elif size.text:
+            more = SEAM + (FRAME if size.tools else 0)
+            told = (tokens + _unlike(size.text, text) + more for text, tokens in self._seen[model].texts)
+            most = min(most, *told, most)
+        return self._bounded(model, size, price, most, 0)
 
     def _bounded(self, model: str, size: Size, price: Price | None, tokens: int, output: int) -> Amount:
         """``tokens`` in at the dearest rate, but never less than such requests did cost, and ``output`` out."""
@@ -141,3 +152,16 @@ class Guesses:
         into = price.dearest_input(tokens, hour=size.hour) if price else _FREE
         rate = price.output_rate(tokens) if price else _FREE
         return Amount(max(into, before.pico) + output * rate, max(tokens, before.tokens) + output)
+
+
+def _unlike(new: bytes, old: bytes) -> int:
+    """Bytes of ``new`` that are in neither the beginning nor the end that it has in common with ``old``."""
+    most = min(len(new), len(old))
+    head = _common(most, lambda n: new[:n] == old[:n])
+    tail = _common(most - head, lambda n: new[len(new) - n :] == old[len(old) - n :])
+    return len(new) - head - tail
+
+
+def _common(most: int, same: Callable[[int], bool]) -> int:
+    """The largest number up to ``most`` for which ``same`` holds; it holds for all smaller ones."""
+    return bisect.bisect_left(range(1, most + 1), True, key=lambda n: not same(n))

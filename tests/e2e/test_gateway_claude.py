@@ -89,27 +89,23 @@ def stage_ledger_append(stage: Stage, usd: float) -> None:
     [
         Fault("429", first=2, headers={"retry-after": "2"}),
         Fault("429", first=2),
-        Fault("529", seconds=8),
+        Fault("529", seconds=30),
     ],
-    ids=["429-retry-after", "429", "529"],
+    ids=["429-retry-after", "429", "529-for-30-seconds"],
 )
 def test_limits_of_the_provider_are_waited_out_unseen(stage: Stage, plan: Callable[..., Any], fault: Fault) -> None:
     model = ScriptedModel(commands("echo hi"), fault=fault)
     stage.run(plan(), model=model)
     assert ended(stage) == [("done", "Done.")]
     assert "retry" not in stage.log("agent-01.1") and stage.ledger(Kind.MODEL_PAUSED)
+    assert sum(model.statuses[status] for status in (429, 529)) <= 6, "it was asked again and again"
 
 
 def test_a_refused_key_stops_the_team_at_once(stage: Stage, plan: Callable[..., Any]) -> None:
     model = ScriptedModel(commands("echo hi"), fault=Fault("401"))
-    began = asyncio.run(_now())
     reason = stage.run(replace(plan(), sessions=None), model=model)
     assert "refuses the key (401)" in reason and model.totals.requests <= 3
-    assert asyncio.run(_now()) - began < 60
-
-
-async def _now() -> float:
-    return asyncio.get_running_loop().time()
+    assert len(stage.ledger(Kind.SESSION_CREATED)) == 1, "another session was started on a key that is refused"
 
 
 def test_a_stream_that_is_cut_and_a_client_that_loops(stage: Stage, plan: Callable[..., Any]) -> None:
@@ -124,8 +120,7 @@ def test_killed_in_mid_stream_is_counted(stage: Stage, plan: Callable[..., Any])
     model = ScriptedModel(commands("echo hi"), fault=Fault("slow", delay=0.7))
 
     async def kill(stage: Stage) -> None:
-        await stage.until(lambda s: s.ledger(Kind.MODEL_RESERVED))
-        await asyncio.sleep(1.5)
+        await stage.until(lambda s: model.totals.usage.output_tokens)
         container = stage.ledger(Kind.SESSION_CREATED)[0].data["container"]
         await asyncio.to_thread(stage.engine.kill, container)
 

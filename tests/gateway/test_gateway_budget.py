@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from team.clients import Outcome
 from team.config import Budget, Settings, UserSettings
+from team.gateway import counting
 from team.gateway.books import LOST
 from team.gateway.budget import Accounts, Amount, Busy, Spent, Who
 from team.gateway.gateway import Gateway
@@ -85,16 +86,20 @@ async def test_16_loops_with_a_budget_for_20_and_a_half(world: Make, usage: dict
     assert (await made.seat.ask())[0] == 200 and fake.requests == before + 1
 
 
-async def test_the_scripted_model_at_the_edge(world: Make) -> None:
+@pytest.mark.parametrize("counts", [True, False], ids=["it-can-count", "it-cannot-count"])
+async def test_the_scripted_model_at_the_edge(world: Make, monkeypatch: pytest.MonkeyPatch, counts: bool) -> None:
+    if not counts:
+        monkeypatch.setattr(counting, "_AT", {})
     model = ScriptedModel(SCRIPT)
     async with model.running() as url:
         made = await world(url, seats=16, budget={"usd": 1.0})
-        body = message("x" * 4000, max_tokens=32_000)
-        await made.seat.ask(body)
+        await made.seat.ask(message("x" * 4000, max_tokens=32_000))
         one = usd(made.gateway.books.accounts.spent().pico)
         made.gateway.set_budget(Budget(usd=20.5 * one))
-        await asyncio.gather(*(loop_until_refused(s, body) for s in made.seats))
+        bodies = [message("x" * 4000 + f" {s.caller.agent}", max_tokens=32_000) for s in made.seats]
+        await asyncio.gather(*(loop_until_refused(s, b) for s, b in zip(made.seats, bodies, strict=True)))
         assert 19 <= model.totals.answered <= 20
+        assert usd(made.gateway.books.accounts.spent().pico) <= 20.5 * one
         check_at_rest(made)
 
 
@@ -172,16 +177,44 @@ async def test_an_answer_at_the_edge_is_shortened_rather_than_refused(world: Mak
     assert all(400 <= n < 3400 for n in seen)
 
 
+async def test_where_a_provider_cannot_count_a_dense_request_does_not_pass_the_limit(world: Make) -> None:
+    """What was seen so far tells nothing: text of four bytes a token, then one where each byte is a token."""
+
+    async def provider(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("count_tokens"):
+            return web.json_response({}, status=404)
+        body = await request.json()
+        text = body["messages"][0]["content"]
+        tokens = len(text) if text.isdigit() else len(text) // 4
+        usage = {"input_tokens": 0, "output_tokens": 1, "cache_creation_input_tokens": tokens}
+        return web.json_response({"type": "message", "usage": usage})
+
+    made = await world(provider, budget={"usd": 0.2})
+    for _ in range(10):
+        assert (await made.seat.ask(message("word " * 1600)))[0] == 200
+    left = 0.2 - usd(made.gateway.books.accounts.spent().pico)
+    assert 10_000 * 3.75e-6 * 1.25 < left < 40_000 * 3.75e-6  # by what was seen it would fit
+    assert (await made.seat.ask(message("7" * 40_000)))[0] == 403
+    assert (await made.seat.ask(message("word " * 1600)))[0] == 200
+    assert usd(made.gateway.books.accounts.spent().pico) <= 0.2
+    check_at_rest(made)
+
+
 async def test_many_at_once_get_shorter_answers_rather_than_wait_for_each_other(world: Make) -> None:
-    fake = Fake(FIXED, seconds=0.2)
-    made = await world(fake.answer, seats=12)
+    fake, together = Fake(FIXED), asyncio.Barrier(12)
+
+    async def provider(request: web.Request) -> web.StreamResponse:
+        if fake.requests >= 8:  # answered when all are here, and not one after another
+            async with asyncio.timeout(30):
+                await together.wait()
+        return await fake.answer(request)
+
+    made = await world(provider, seats=12)
     body = message(max_tokens=128_000)  # would cost 1.92
     for _ in range(8):
         await made.seat.ask(message())
     made.gateway.set_budget(Budget(usd=2.0))
-    began = asyncio.get_running_loop().time()
-    assert {(await a)[0] for a in [asyncio.create_task(s.ask(body)) for s in made.seats]} == {200}
-    assert asyncio.get_running_loop().time() - began < 1.5  # not one after another
+    assert [status for status, _ in await asyncio.gather(*(s.ask(body) for s in made.seats))] == [200] * 12
     assert usd(made.gateway.books.accounts.spent().pico) <= 2.0
     check_at_rest(made)
 
@@ -255,6 +288,26 @@ async def _interleave(plan: list[tuple[int, int, float, float, float, bool]], te
         assert accounts.reserved(("session", f"s{n}")) == Amount()
     assert accounts.reserved() == Amount()
     check()
+
+
+async def test_a_new_day_has_a_budget_of_its_own() -> None:
+    today = "2026-01-01"
+    who, tokens = Who("a", "worker", "a.1"), Amount(0, 60)
+    accounts = Accounts(Budget.model_validate({"day": {"tokens": 100}}), lambda: today)
+
+    async def never(room: Amount) -> Amount | None:
+        return None
+
+    late = await accounts.reserve(who, tokens, tokens, never, 1)
+    accounts.book(who, today, Amount(0, 40))
+    with pytest.raises(Busy, match="the day 2026-01-01"):
+        await accounts.reserve(who, tokens, tokens, never, 0.01)
+    today = "2026-01-02"
+    assert accounts.exhausted(who) == ""
+    accounts.settle(late, tokens)  # begun yesterday, and yesterday's
+    assert (accounts.spent(("day", "2026-01-01")).tokens, accounts.spent(("day", today)).tokens) == (100, 0)
+    accounts.settle(await accounts.reserve(who, tokens, tokens, never, 1), tokens)
+    assert accounts.reserved() == Amount() and accounts.spent(("day", today)).tokens == 60
 
 
 async def test_first_come_first_served_even_for_a_large_request() -> None:

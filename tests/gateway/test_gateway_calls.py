@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from team.config import Settings
+from team.plan import Plan
 from team.rehearsal.model import Fault, ScriptedModel
 from team.rehearsal.script import Fixed, Step
-from tests.gateway.conftest import KEY, Make, World, message
+from team.supervisor import gateway_of
+from tests.gateway.conftest import KEY, Make, World, message, serve, sit
 
 SCRIPT = Fixed([Step("All is done. " * 20)])
 
@@ -35,6 +40,7 @@ async def test_an_answer_is_passed_on_byte_for_byte_and_counted(world: Make, str
     model = ScriptedModel(SCRIPT)
     async with model.running() as url:
         made = await world(url)
+        made.seat.caller.task = lambda: "fix_parser"
         body = json.dumps(message(stream=stream)).encode()
         headers = {"x-api-key": "token-of-the-session", "anthropic-version": "2023-06-01"}
         async with made.seat.http.post(made.seat.url + "/v1/messages?beta=true", data=body, headers=headers) as a:
@@ -53,6 +59,8 @@ async def test_an_answer_is_passed_on_byte_for_byte_and_counted(world: Make, str
             200,
             False,
         )
+        assert (call.agent, call.task, call.data["model"]) == ("agent-01", "fix_parser", "scripted")
+        assert call.data["seconds"] >= call.data["first_byte"] > 0
         price = 3 * half["input_tokens"] + 15 * half["output_tokens"]
         price += 3.75 * half["cache_creation_input_tokens"] + 0.3 * half["cache_read_input_tokens"]
         assert call.data["cost"] == pytest.approx(price / 1e6) and call.data["billed"] is True
@@ -66,8 +74,11 @@ async def test_500_requests_of_16_sessions_a_tenth_of_them_killed_add_up(world: 
         async def session(n: int) -> None:
             seat = made.seats[n]
             for turn in range(32 if n < 4 else 31):
-                body = message("x" * (97 * (n + turn) % 3000), stream=turn % 3 > 0)
-                asked = asyncio.create_task(seat.ask(body))
+                text, stream = "x" * (97 * (n + turn) % 3000), turn % 3 > 0
+                body, path = message(text, stream=stream), "/v1/messages"
+                if turn % 4 == 3:
+                    body, path = {"model": "scripted", "input": text, "stream": stream}, "/v1/responses"
+                asked = asyncio.create_task(seat.ask(body, path))
                 if (n + turn) % 10 == 0:
                     await asyncio.sleep(0.002 * (turn % 5))
                     asked.cancel()
@@ -79,6 +90,7 @@ async def test_500_requests_of_16_sessions_a_tenth_of_them_killed_add_up(world: 
         assert model.totals.requests == sum(e.data["status"] == 200 for e in made.calls()) >= 440
         assert totals(made) == vars(model.totals.usage)
         assert not any(e.data["unknown"] for e in made.calls())
+        assert {e.data["path"] for e in made.calls()} == {"/v1/messages", "/v1/responses"}
 
 
 async def test_a_client_that_hangs_up_in_mid_stream_is_counted(world: Make) -> None:
@@ -208,10 +220,6 @@ async def test_several_providers_each_with_its_key(world: Make, tmp_path: Path) 
         done = {"type": "response.completed", "response": {"usage": usage}}
         return web.Response(text=f"data: {json.dumps(done)}\n\n", content_type="text/event-stream")
 
-    from contextlib import AsyncExitStack
-
-    from tests.gateway.conftest import serve
-
     (tmp_path / "key").write_text("sk-openai-0123456789\n")
     async with AsyncExitStack() as stack, ScriptedModel(SCRIPT).running() as url:
         other = {"api": "openai", "base_url": await serve(stack, openai), "key_file": str(tmp_path / "key")}
@@ -224,3 +232,19 @@ async def test_several_providers_each_with_its_key(world: Make, tmp_path: Path) 
         told = [calls["openai"][name] for name in ("input", "cache_write", "cache_read", "output")]
         assert told == [35, 25, 40, 5]
         assert calls["anthropic"]["output"] > 0
+
+
+async def test_a_rehearsal_looks_for_no_key_and_bills_nothing(
+    world: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    made = await world("http://127.0.0.1:9")
+    model = ScriptedModel(SCRIPT)
+    async with model.running() as url, AsyncExitStack() as stack:
+        plan = Plan(seats=(), settings=Settings(), tree=tmp_path, client="claude-code", runtime="docker", image="")
+        rehearsal = await stack.enter_async_context(gateway_of(replace(plan, model_url=url), made.ledger))
+        assert rehearsal.secrets() == []
+        seat = await sit(stack, rehearsal, 1)
+        assert (await seat.ask())[0] == 200
+    assert made.calls()[-1].data["billed"] is False
+    assert not {"x-api-key", "authorization"} & {name.lower() for name in model.seen[-1]["headers"]}
