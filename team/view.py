@@ -472,7 +472,7 @@ _DESCRIPTIONS: dict[str, Callable[[Event], str | None]] = {
     Kind.PUSH_APPROVED: lambda e: f"push {e.data.get('number')} approved by {_words(e, 'by')}; waits for the gate",
     Kind.PUSH_TAMPERING: lambda e: f"tests: a push {one_line(', '.join(e.data.get('findings') or []), 300)}",
     Kind.GATE_FLAKY: lambda e: f"the check is flaky: failed once, passed on the same commit (log {_words(e, 'log')})",
-    Kind.CLAIMS_KEPT: lambda e: "its session ended; its task stays taken until its push has a verdict",
+    Kind.CLAIMS_KEPT: lambda e: "its session ended; what it holds stays taken until its push has a verdict",
     Kind.LANDING_DONE: _say_landed,
     Kind.LANDING_DROPPED: lambda e: f"landing dropped{_because(e)}",
     Kind.CLAIM: lambda e: f"claimed {_task(e)}",

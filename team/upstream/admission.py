@@ -212,13 +212,20 @@ class Admission:
     def tell(self, say: Say, pusher: Pusher, tasks: tuple[str, ...] = ()) -> None:
         """Verdicts that the pusher, or a holder of these tasks before it, did not wait for."""
         for verdict, to in self.queue.untold(agent=pusher.name, tasks=tasks):
-            push, ago = verdict.push, age(self.clock() - verdict.at)
-            whose = "your" if push.agent == pusher.name else f"{push.agent}'s"
-            what = "landed" if verdict.landed else "was refused"
-            say(f"{whose} push {push.number} ({one_line(push.subject, 60)}) {what} {ago} ago: {verdict.reason}")
-            for line in verdict.lines:
-                say(f"  {one_line(line, 200)}")
+            for line in self._words(verdict, pusher.name):
+                say(line)
             self.queue.tell(verdict, to)
+
+    def news(self, session: str) -> list[str]:
+        """What became of pushes of ``session`` that it did not wait for, in words; :meth:`tell` tells it still."""
+        return [line for v in self.queue.news_of(session) for line in self._words(v, v.push.agent)]
+
+    def _words(self, verdict: Verdict, to: str) -> list[str]:
+        push, ago = verdict.push, age(self.clock() - verdict.at)
+        whose = "your" if push.agent == to else f"{push.agent}'s"
+        what = "landed" if verdict.landed else "was refused"
+        first = f"{whose} push {push.number} ({one_line(push.subject, 60)}) {what} {ago} ago: {verdict.reason}"
+        return [first, *(f"  {one_line(line, 200)}" for line in verdict.lines)]
 
 
 def gate_free(changes: Sequence[Change]) -> bool:

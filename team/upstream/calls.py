@@ -159,6 +159,8 @@ def _line(task: Task, session: str, now: float) -> str:
         since = age(now - (task.since or now))
         mine = task.session == session
         state, rest = ("yours" if mine else "held"), f"{task.agent}, {since}{': ' if rest else ''}{rest}"
+    if task.push:
+        rest = f"{rest} [{task.push}]"
     if task.state == "blocked":
         rest = f"after {len(task.strikes)} failed sessions, the last: {task.strikes[-1]}"
     return one_line(f"{state} {task.name} {rest}", 300)

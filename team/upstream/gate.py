@@ -175,13 +175,16 @@ class Gate:
             self._suspect = Suspect(chain[red - 1], results[red])
         return True
 
+    def _tell_flaky(self, push: Waiting, log: str) -> None:
+        self._admission.ledger.append(
+            Kind.GATE_FLAKY, agent=push.agent, session=push.session, number=push.number, log=log
+        )
+
     def _retried(self, suspect: Suspect, again: Result, main: Result | None = None) -> bool:
         """The second check of a suspect. Returns whether it was green, so that main has moved under the others."""
         push = suspect.link.push
         if again.ok:
-            self._admission.ledger.append(
-                Kind.GATE_FLAKY, agent=push.agent, session=push.session, number=push.number, log=suspect.first.log
-            )
+            self._tell_flaky(push, suspect.first.log)
             self._land([suspect.link], again, flaky=suspect.first.log)
             return True
         if main is not None and not main.ok:
@@ -193,13 +196,6 @@ class Gate:
 
     # -- the chain --------------------------------------------------------------------------------------------
 
-    def _is_in(self, commit: str, main: str) -> bool:
-        """Whether main has ``commit``; what is not to be found any more is nowhere."""
-        try:
-            return git.is_ancestor(self._shelf.path, commit, main, env=self._shelf.env)
-        except git.GitError:
-            return False
-
     def _chain(self, pushes: Sequence[Waiting]) -> list[Link]:
         """Main with each push merged after the other. A push that conflicts with main is refused; one that only
         conflicts with those before it waits for them."""
@@ -207,7 +203,7 @@ class Gate:
         chain: list[Link] = []
         on = main
         for push in pushes:
-            if self._is_in(push.commit, main):
+            if self._shelf.is_in(push.commit, main):
                 # It landed, and a crash kept its verdict from being recorded: no check may refuse it any more.
                 self._decide(push, landed=True, reason="main has this commit")
                 continue
@@ -223,11 +219,12 @@ class Gate:
                 continue
             if conflicts:
                 files = listed([shown(name) for name in conflicts])
-                self._refuse(push, f"conflicts with main in {files}; `git pull`, resolve, commit, push again", ())
+                pull = push.pusher().pull
+                self._refuse(push, f"conflicts with main in {files}; {pull}, resolve, commit, push again", ())
                 continue
-            reason = self._own.judge(push, main, on, tree, self._stop)
-            if reason is not None:
-                self._refuse(push, reason.reason, reason.lines, reason.log)
+            wrong = self._own.judge(push, main, on, tree, self._stop)
+            if wrong is not None:
+                self._refuse(push, wrong.reason, wrong.lines, wrong.log)
                 continue
             on = self._commit(tree, on, push.commit)
             chain.append(Link(push, on, tree))
@@ -338,7 +335,10 @@ class Gate:
                 continue
             self._green = self._tested_part(self._tree(link.tree))
             tests = result.tests if result else None
-            more = {"tests": tests, "log": result.log if result else "", "flaky": flaky}
+            own = self._own.flaky.pop(link.push.number, "")
+            if own:
+                self._tell_flaky(link.push, own)
+            more = {"tests": tests, "log": result.log if result else "", "flaky": flaky or own}
             if landed is None:
                 self._decide(link.push, landed=True, reason="main has this commit", **more)
                 continue

@@ -73,6 +73,7 @@ class Held:
                 landing.force = push.force
 
                 def admit(allowed: Verdict) -> None:
+                    self.find(number)  # nobody denied it meanwhile
                     if self.gate.check and not gate_free(allowed.changes):
                         self.admission.shelf.keep(quarantine, push.commit, queued_ref(number))
                         self.admission.queue.approve(push, by, note)
@@ -97,9 +98,20 @@ class Held:
 
     def deny(self, number: int, by: str, note: str = "") -> None:
         """Refuse the push for good; its ref stays in the rescue repository. Raises :class:`TeamError`."""
-        push = self.find(number)
-        why = one_line(note, 300) or "it must not change this"
-        self._decide(push, landed=False, reason=f"denied by {by}: {why}")
+        self.settle()
+        with self.lander.turn.taken():  # nobody lets it land meanwhile
+            push = self.find(number)
+            why = one_line(note, 300) or "it must not change this"
+            self._record(push, landed=False, reason=f"denied by {by}: {why}")
+        self.after(push)
+
+    def settle(self) -> None:
+        """Give pushes their verdict that main has although they are held: a crash kept it from being recorded."""
+        pushes = self.all()
+        main = self.lander.repository.main() if pushes else ""
+        for push in pushes:
+            if self.admission.held.is_in(push.commit, main):
+                self._decide(push, landed=True, reason="main has this commit")
 
     def state_of(self, number: int) -> str:
         """``queued`` after an approval that has to pass the gate."""
@@ -107,7 +119,10 @@ class Held:
         return push.state if push is not None else QUEUED
 
     def _decide(self, push: Waiting, **verdict: object) -> None:
+        self._record(push, **verdict)
+        self.after(push)
+
+    def _record(self, push: Waiting, **verdict: object) -> None:
         self.admission.queue.decide(push, **verdict)  # type: ignore[arg-type]
         if verdict["landed"]:
             self.admission.held.drop(held_ref(push.number))
-        self.after(push)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from team import git
 from team.config import Landing
+from team.text import one_line
 from team.upstream import leaks
 from team.upstream.claims import Lock
 from team.upstream.objects import GITLINK, REGULAR, SYMLINK, TREE, Change, Commit, Entry, Missing, Store, Walk
@@ -18,6 +19,8 @@ from team.upstream.repository import Repository
 
 _MOST_CHANGES = 1_000_000
 _SECONDS = 60.0
+_LOOK_BYTES = 8000
+"""A zero byte in so many means that a file is no text, as git has it."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,14 @@ class Inspector:
         if pusher.is_person:
             return
         for commit in commits:
-            if commit.committer != pusher.email:
+            if commit.committer != (pusher.name, pusher.email):
+                name, email = (one_line(part, 60) for part in commit.committer)
                 raise Refused(
                     "identity",
-                    f"commit {commit.oid[:10]} was committed as <{commit.committer}>, you are <{pusher.email}>; "
-                    f"`git config user.email {pusher.email}` and `git commit --amend --no-edit --reset-author`",
+                    f"commit {commit.oid[:10]} was committed as {name} <{email}>, you are {pusher.name} "
+                    f"<{pusher.email}>; `unset GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL`, `git config user.name "
+                    f"{pusher.name}`, `git config user.email {pusher.email}`, "
+                    "`git commit --amend --no-edit --reset-author`",
                 )
 
     def check_shapes(self, store: Store, trees: list[str], main: str) -> None:
@@ -176,7 +182,7 @@ class Inspector:
                     check_name(change.path)
                     if change.new.oid not in checked:
                         checked.add(change.new.oid)
-                        self._check_blob(store, change.path, change.new)
+                        self._check_blob(pusher, store, change.path, change.new)
                 self._note_lock(pusher, push, commit, change)
         if store.packed:
             self._check_stowaways(quarantine, push)
@@ -203,7 +209,7 @@ class Inspector:
             raise Refused("lock", f"{shown(change.path)} must not be executable; `chmod -x` and commit again")
         push.locks.append(Lock(commit.oid, task, change))
 
-    def _check_blob(self, store: Store, path: bytes, entry: Entry) -> None:
+    def _check_blob(self, pusher: Pusher, store: Store, path: bytes, entry: Entry) -> None:
         mode, oid = entry
         if mode == GITLINK:
             return
@@ -217,7 +223,17 @@ class Inspector:
                     f"{shown(path)} has {info[1]} bytes, at most {self._limits.max_file} ([landing] max_file); {REDO}",
                 )
             return
-        found = leaks.find(store.read(oid, "blob", self._limits.max_file)) if self._limits.secrets else None
+        large = info[1] > self._limits.max_binary and not pusher.is_person
+        if not large and not self._limits.secrets:
+            return
+        data = store.read(oid, "blob", self._limits.max_file)
+        if large and b"\0" in data[:_LOOK_BYTES] and not self._repository.store.has(oid):
+            raise Refused(
+                "binary",
+                f"{shown(path)} is no text and has {info[1]} bytes, at most {self._limits.max_binary} "
+                f"([landing] max_binary); {REDO}",
+            )
+        found = leaks.find(data) if self._limits.secrets else None
         if found is not None and not self._repository.store.has(oid):
             raise Refused(
                 "secret",

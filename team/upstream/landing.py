@@ -172,7 +172,7 @@ class Lander:
     def _judge(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit) -> Verdict:
         judge = self.judge_locks(pusher, push, quarantine, main)
         is_merge = main.oid not in push.forks
-        tree = self._merge(push, quarantine, main) if is_merge else push.head.tree
+        tree = self._merge(pusher, push, quarantine, main) if is_merge else push.head.tree
         self._inspector.check_shapes(quarantine.store, [tree], main.tree)
         walk = Walk(quarantine.store, push.seen, _MOST_CHANGES)
         changes = list(walk.changes(tree, [main.tree]))
@@ -264,7 +264,7 @@ class Lander:
                 judge.follow(lock)
         return judge
 
-    def _merge(self, push: Push, quarantine: Quarantine, main: Commit) -> str:
+    def _merge(self, pusher: Pusher, push: Push, quarantine: Quarantine, main: Commit) -> str:
         """The tree of main with the push merged in. Raises :class:`Refused` for conflicts."""
         try:
             code, out = git.git_status(
@@ -273,11 +273,11 @@ class Lander:
                 at=self.repository.path, env=quarantine.env, seconds=_MERGE_SECONDS, ok=(0, 1),
             )  # fmt: skip
         except git.GitLimit:
-            raise Refused("time", "the merge with main takes too long; `git pull`, then push again") from None
+            raise Refused("time", f"the merge with main takes too long; {pusher.pull}, then push again") from None
         parts = out.split(b"\0")
         if code == 1:
             files = listed([shown(name) for name in parts[1:] if name])
-            raise Refused("conflict", f"conflicts with main in {files}; `git pull`, resolve, commit, push again")
+            raise Refused("conflict", f"conflicts with main in {files}; {pusher.pull}, resolve, commit, push again")
         return parts[0].decode().strip()
 
     def _check_protected(self, changes: Sequence[Change]) -> None:

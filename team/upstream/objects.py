@@ -21,7 +21,7 @@ MOST_TREE = 64 << 20
 _CACHED_ENTRIES = 200_000
 """Of trees, some 300 bytes each. Every landing makes new trees, and a directory may have thousands of entries."""
 _HEAD = 64
-_IDENT = re.compile(rb".*<([^<>\n]*)> -?\d+ [+-]\d{4}\Z")
+_IDENT = re.compile(rb"(.*?) ?<([^<>\n]*)> -?\d+ [+-]\d{4}\Z")
 
 
 class Entry(NamedTuple):
@@ -45,8 +45,8 @@ class Commit:
     oid: str
     tree: str
     parents: tuple[str, ...]
-    committer: str
-    """The committer's address."""
+    committer: tuple[str, str]
+    """The committer's name and address."""
     subject: str
 
 
@@ -234,7 +234,8 @@ def format_tree(tree: Tree) -> bytes:
 def parse_commit(oid: str, data: bytes) -> Commit:
     """A commit object; fsck has seen to its form."""
     head, _, message = data.partition(b"\n\n")
-    tree, parents, committer = "", [], None
+    tree, parents = "", []
+    committer: tuple[str, str] | None = None
     for line in head.split(b"\n"):
         key, _, value = line.partition(b" ")
         if key == b"tree" and not tree:
@@ -243,9 +244,10 @@ def parse_commit(oid: str, data: bytes) -> Commit:
             parents.append(value.decode("ascii", "replace"))
         elif key == b"committer" and committer is None:  # git shows the first one, and fsck takes a second
             match = _IDENT.match(value)
-            committer = match[1].decode("utf-8", "replace") if match else ""
+            name, email = match.groups() if match else (b"", b"")
+            committer = name.decode("utf-8", "replace"), email.decode("utf-8", "replace")
     subject = message.lstrip(b"\n").split(b"\n", 1)[0].decode("utf-8", "replace")
-    return Commit(oid, tree, tuple(parents), committer or "", subject)
+    return Commit(oid, tree, tuple(parents), committer or ("", ""), subject)
 
 
 def encode(kind: str, content: bytes) -> tuple[str, bytes]:

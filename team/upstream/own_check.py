@@ -35,6 +35,8 @@ class OwnChecks:
     def __init__(self, shelf: Shelf, repository: Repository, checker: Checker, settings: Gate) -> None:
         self._shelf, self._repository, self._checker, self._settings = shelf, repository, checker, settings
         self._right: set[int] = set()
+        self.flaky: dict[int, str] = {}
+        """Pushes whose own check said one thing and then the other on the same commit, with the log of the first."""
 
     def judge(self, push: Waiting, main: str, on: str, tree: str, stop: threading.Event) -> Wrong | None:
         """None where ``tree`` (the push merged on ``on``) may land as far as its task's own check is concerned."""
@@ -72,7 +74,18 @@ class OwnChecks:
             first = pool.submit(self._checker.run, before, command, f"{push.number}-before", stop)
             second = pool.submit(self._checker.run, after, command, f"{push.number}-after", stop)
             was, now = first.result(), second.result()
-        return _wrong(command, was, now)
+        wrong = _wrong(command, was, now)
+        if wrong is None:
+            return None
+        # Once more, in case it is flaky: only what went wrong.
+        if was.ok:
+            was = self._checker.run(before, command, f"{push.number}-before", stop)
+        if not now.ok:
+            now = self._checker.run(after, command, f"{push.number}-after", stop)
+        again = _wrong(command, was, now)
+        if again is None:
+            self.flaky[push.number] = wrong.log
+        return again
 
     def _with_tests(self, main: str, tree: str) -> str:
         """Main with the tests of the push: a check that is new must fail for what it tests, not for being absent."""

@@ -29,3 +29,8 @@ class Pusher:
     def is_person(self) -> bool:
         """Whether this is the person at the keyboard, who skips claims and may touch protected paths."""
         return self.session is None
+
+    @property
+    def pull(self) -> str:
+        """How main comes into the pusher's clone: the person's remote is ``team``, and `git pull` asks another."""
+        return "`git fetch team && git merge team/main`" if self.is_person else "`git pull`"

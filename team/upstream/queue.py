@@ -138,6 +138,10 @@ class Queue:
                 found[number] = (verdict, "task")
         return [found[number] for number in sorted(found)]
 
+    def news_of(self, session: str) -> list[Verdict]:
+        """Verdicts on pushes of ``session`` that its agent has not heard."""
+        return [v for v in list(self._untold["agent"].values()) if v.push.session == session]
+
     def last_of(self, task: str) -> Verdict | None:
         """The last refusal on ``task`` of which its next holder has not heard."""
         mine = [v for v in list(self._untold["task"].values()) if task in v.push.tasks and not v.landed]

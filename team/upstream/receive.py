@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -20,6 +19,7 @@ from team.upstream.inspection import Inspector
 from team.upstream.landing import Landed, Lander, ended
 from team.upstream.pusher import Pusher
 from team.upstream.quarantine import Quarantine
+from team.upstream.quota import Quota
 from team.upstream.refusal import Refused
 from team.upstream.repository import MAIN
 from team.upstream.rescue import Rescue, rescue_ref
@@ -46,8 +46,7 @@ class Receiver:
         self.undo = Undo(self.lander.repository)
         self.group = Group(self.lander)
         self._told: dict[str, int] = {}
-        self._quota: dict[str, int] = {}
-        self._quota_lock = threading.Lock()
+        self._quota = Quota(self.ledger, self.limits.session_quota)
 
     def receive(self, pusher: Pusher, stream: BinaryIO, send: Callable[[bytes], None]) -> None:
         """Read one push from ``stream``, land or refuse it, and answer through ``send``. Bad pushes never raise."""
@@ -136,7 +135,7 @@ class Receiver:
         """Read, bound, check and unpack the pack of a push into ``quarantine``. Raises :class:`Refused`."""
         path = quarantine.path / "pack"
         size = pack.spool(stream, path, self.limits.max_push)
-        self._count(pusher, size)
+        self._quota.count(pusher, size)
         most = 2 * self.limits.max_entries + 10 * self.limits.max_commits
         quarantine.unpack(pack.measure(path, size, inflated=self.limits.max_inflated, objects=most))
 
@@ -145,18 +144,6 @@ class Receiver:
             self.take_pack(pusher, quarantine, stream)
             self.rescue.save(pusher, quarantine, command.new)
         reply.progress(f"saved as {command.ref}")
-
-    def _count(self, pusher: Pusher, size: int) -> None:
-        if pusher.session is None:
-            return
-        with self._quota_lock:
-            total = self._quota[pusher.session] = self._quota.get(pusher.session, 0) + size
-        if total > self.limits.session_quota:
-            raise Refused(
-                "quota",
-                f"this session pushed {total} bytes, at most {self.limits.session_quota} ([landing] session_quota); "
-                "finish what you have in a new session",
-            )
 
     def _refuse(self, pusher: Pusher, ref: str, refused: Refused) -> None:
         if refused.rule in RECORDED:

@@ -38,6 +38,13 @@ class Shelf:
         quarantine.migrate(ordered, self.path / "objects")
         git.git("update-ref", ref, commit, at=self.path, env=self.env)
 
+    def is_in(self, commit: str, main: str) -> bool:
+        """Whether ``main`` has ``commit``; what is not to be found any more is nowhere."""
+        try:
+            return git.is_ancestor(self.path, commit, main, env=self.env)
+        except git.GitError:
+            return False
+
     def fill(self, quarantine: Quarantine, commit: str) -> None:
         """Copy what ``commit`` has and main lacks into ``quarantine``, as if it had been pushed again."""
         wanted = f"{commit}\n^{self._upstream.main()}\n".encode()

@@ -2,7 +2,8 @@
 
 Words that both names share speak for the same task, the more the rarer they are in this project's own tasks. What
 speaks against it is what differs: two different directories of the tree, two members of a series (``f32``, ``f64``;
-``task_0412``, ``task_0413``), or a rare word on either side where little but common words is shared.
+``task_0412``, ``task_0413``), opposites (``load``, ``store``), one word in the place of another in names that are
+equal otherwise, or a rare word on either side where little but common words is shared.
 """
 
 from __future__ import annotations
@@ -28,7 +29,16 @@ _DOING = frozenset(
     "review rework rewrite solve support sync update use work write wip again bug issue problem task comprehensive "
     "initial final proper properly v".split()
 )
-_DOING_WEIGHT, _PLACE_WEIGHT, _FILE_WEIGHT = 0.1, 0.35, 0.6
+# Names that differ in two of these are two tasks.
+_OPPOSITES = (
+    "left right", "inner outer", "first last", "min max", "input output", "read write", "load save store", "get set",
+    "add drop remove delete", "create delete destroy", "import export", "push pull", "upload download", "open close",
+    "start stop", "enable disable", "encode decode", "encrypt decrypt", "compress decompress", "lock unlock",
+    "login logout signup", "caller callee", "client server", "signed unsigned", "row column",
+    "horizontal vertical", "source target",
+)  # fmt: skip
+_DOING_WEIGHT, _LETTER_WEIGHT, _PLACE_WEIGHT, _FILE_WEIGHT = 0.1, 0.35, 0.35, 0.6
+_IN_PLACE_WEIGHT = 0.25
 _SUFFIXES = ("ations", "ation", "izing", "ions", "ings", "ers", "ing", "ion", "ed", "er", "es", "s")
 _WORD = re.compile(r"[a-z]+[0-9]*|[0-9]+[a-z]*")
 _NUMBERED = re.compile(r"([a-z]*)([0-9]+)([a-z]*)\Z")
@@ -72,10 +82,14 @@ class Vocabulary:
         """How much a word tells, from near 0 (in every task) to 1 (in no other)."""
         if word in _DOING:
             return _DOING_WEIGHT
-        # As if ten more tasks without the word were known: few tasks do not make a word common.
-        rarity = math.log((self.names + 10) / max(1, self.counts[word])) / math.log(self.names + 10)
         here = _PLACE_WEIGHT if word in self.places else _FILE_WEIGHT if word in self.files else 1.0
-        return max(0.05, rarity) * here
+        here *= _LETTER_WEIGHT if len(word) == 1 else 1.0
+        return self.rarity(word) * here
+
+    def rarity(self, word: str) -> float:
+        """How rare a word is in names, from near 0 to 1, whatever it means."""
+        # As if ten more tasks without the word were known: few tasks do not make a word common.
+        return max(0.05, math.log((self.names + 10) / max(1, self.counts[word])) / math.log(self.names + 10))
 
 
 def words(text: str) -> list[str]:
@@ -119,19 +133,21 @@ def likeness(first: Named, second: Named, vocabulary: Vocabulary) -> float:
     left, right = ([word for word in side if not _is_version(word)] for side in (left, right))
     weight = vocabulary.weight
     places_left, places_right = _places(left, vocabulary), _places(right, vocabulary)
-    if places_left and places_right:
+    if (places_left and places_right) or _opposed(left, right):
         return 0.0
     common = sum(weight(word) for word in shared)
     only_left, only_right = sum(map(weight, left)), sum(map(weight, right))
-    if not left and not right:
-        return 1.0 if shared else 0.0
     # A name may say more than another; it is what both say of their own that tells them apart.
     apart = min(only_left, only_right) + 0.25 * max(only_left, only_right)
     # One that stands alone may be general where the other is about one place.
     if places_left or places_right:
         apart += 0.25
+    if replaced := _replaced(one, two):  # these tell apart in full, even where the words say little elsewhere
+        less, more = sorted(map(vocabulary.rarity, replaced))
+        apart = max(apart, less + 0.25 * more) + _IN_PLACE_WEIGHT
     score = common / (common + apart) if common else 0.0
-    return _with_texts(score, first, second, vocabulary)
+    score = _with_texts(score, first, second, vocabulary)
+    return score if _near(shared, left, right) else min(score, REFUSE - 0.01)
 
 
 def _with_texts(score: float, first: Named, second: Named, vocabulary: Vocabulary) -> float:
@@ -175,7 +191,7 @@ def _matched(one: list[str], two: list[str]) -> tuple[list[str], list[str], list
 
 def _akin(one: str, two: str) -> bool:
     """Whether one word is short for the other, or misspelt."""
-    if not (one.isalpha() and two.isalpha()):
+    if not (one.isalpha() and two.isalpha()) or (one, two) in _OPPOSED:
         return False
     short, long = sorted((one, two), key=len)
     if len(short) >= 4 and len(long) >= len(short) + 2 and long.startswith(short):  # not caller and callee
@@ -187,6 +203,30 @@ def _series(left: list[str], right: list[str]) -> bool:
     """Whether the words that differ are two members of a series: alike but for their numbers."""
     kinds = [{(m[1], m[3]): m[2] for word in side if (m := _NUMBERED.match(word))} for side in (left, right)]
     return any(kind in kinds[1] for kind in kinds[0])
+
+
+def _opposed(left: list[str], right: list[str]) -> bool:
+    """Whether the words that differ hold two opposites."""
+    return any(a in left and b in right for a, b in _OPPOSED)
+
+
+def _replaced(one: list[str], two: list[str]) -> tuple[str, str] | None:
+    """The word in the one name that stands where another one stands in a name that is equal otherwise."""
+    if len(one) != len(two):
+        return None
+    differ = [(a, b) for a, b in zip(one, two, strict=True) if a != b and not _akin(a, b)]
+    return differ[0] if len(differ) == 1 and _tells([*differ[0]]) else None
+
+
+def _near(shared: list[str], left: list[str], right: list[str]) -> bool:
+    """Whether one name says all that the other says, and little more."""
+    less, more = sorted((len(_tells(left)), len(_tells(right))))
+    return less == 0 and 3 * more <= len(_tells(shared))
+
+
+def _tells(side: list[str]) -> list[str]:
+    """The words that tell which thing it is."""
+    return [word for word in side if word not in _DOING and not _is_version(word)]
 
 
 def _counted(side: list[str]) -> list[str]:
@@ -205,3 +245,6 @@ def _is_version(word: str) -> bool:
 
 def _places(side: list[str], vocabulary: Vocabulary) -> list[str]:
     return [word for word in side if word in vocabulary.places]
+
+
+_OPPOSED = frozenset((stem(a), stem(b)) for group in map(str.split, _OPPOSITES) for a in group for b in group if a != b)

@@ -107,9 +107,10 @@ class Upstream:
             self._lander.mend()
             tasks = self._claims.held_by(session)
             self._queue.sync()
-            waiting = {task for push in self._queue.of_session(session) for task in push.tasks}
-            if waiting.intersection(tasks):  # they stay its agent's until the verdict
+            pushes = self._queue.of_session(session)
+            if pushes and self._queue.kept(session) is None:  # after the verdict, what they claim is free as well
                 self._queue.keep(session, agent, why)
+            waiting = {task for push in pushes for task in push.tasks}  # they stay its agent's until then
             tasks = [task for task in tasks if task not in waiting]
             if tasks:
                 self._lander.free(tasks, why, agent=agent, session=session)
@@ -172,6 +173,8 @@ class Upstream:
     ) -> str:
         """Refusals at the door are recorded as those of pushes are."""
         try:
+            if pusher.ending:
+                raise Refused("ended", "this session is ending; it may only save its work")
             return call(pusher, asked)
         except Refused as e:
             task, what = one_line(asked.get("task", ""), 100), {"reason": e.reason, "rule": e.rule}
@@ -183,7 +186,9 @@ class Upstream:
     def overview(self, session: str) -> str:
         """``team tasks`` in a session."""
         self._claims.sync()
-        return self._calls.tasks(session)
+        self._queue.sync()
+        news = "".join(f"note: {line}\n" for line in self._admission.news(session))
+        return news + self._calls.tasks(session)
 
     def holder(self, task: str) -> Claim | None:
         """The live claim on ``task``, or None."""
@@ -296,6 +301,7 @@ class Upstream:
             why = {"landing": 0, "why": "its lock is not on main", "by": "team"}
             self._ledger.append_all(New(Kind.RELEASE, c.agent, c.session, c.task, why) for c in lost)
             self._claims.sync()
+        self.held.settle()
 
     def maintain(self) -> bool:
         """Pack upstream's objects when many lie about; returns whether it did. Pushes may go on meanwhile."""

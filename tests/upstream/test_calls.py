@@ -199,3 +199,15 @@ def test_the_next_holder_is_told_what_an_earlier_session_left_behind(site: Site)
     assert site.upstream.left_behind() == []
     release(site, two, done="1")
     assert left not in claim(site, two, "fix_parser", force="1")
+
+
+def test_an_ending_session_neither_claims_nor_releases(site: Site) -> None:
+    one = site.agent(1)
+    claim(site, one, "fix_parser")
+    site.ending(one)
+    with pytest.raises(Refused, match="this session is ending"):
+        claim(site, one, "fix_lexer")
+    with pytest.raises(Refused, match="this session is ending"):
+        release(site, one, done="1")
+    assert [e.data["rule"] for e in site.events(Kind.PUSH_REFUSED)] == ["ended", "ended"]
+    assert site.upstream.held_by(one.session or "") == ["fix_parser"]

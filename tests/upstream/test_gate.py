@@ -134,6 +134,9 @@ def test_a_waiting_push_survives_pusher_and_restart_and_keeps_its_task(site: Sit
         assert "held by agent-01" in two.refused()
         task = next(t for t in site.upstream.tasks() if t.name == "fix_parser")
         assert "push 1 queued" in task.push
+        assert "held fix_parser agent-01, 0 min: Fix the parser [push 1 queued since 0 min]" in site.upstream.overview(
+            "x"
+        )
     with gated(site):
         wait_for(lambda: on_main(site, "src/w.txt") and site.upstream.holder("fix_parser") is None)
         heir = site.agent(1, "s-2")
@@ -158,6 +161,21 @@ def test_a_refusal_reaches_the_next_holder_of_the_task(site: Site) -> None:
         two.claim("fix_parser")
         said = two.lands()
         assert "agent-01's push 1 (work) was refused" in said and "BAD" in said, said
+
+
+def test_a_verdict_that_came_later_is_told_by_team_tasks_and_by_the_next_push(site: Site) -> None:
+    with closed(site):
+        one = site.agent(1, "s-1")
+        one.commit("work", src__w_DOT_txt="BAD\n")
+        one.refused()
+        assert "note:" not in site.upstream.overview("s-1")
+    with gated(site):
+        wait_for(lambda: not site.upstream.waiting())
+    for _ in range(2):  # to look is not to have heard
+        told = site.upstream.overview("s-1")
+        assert "note: your push 1 (work) was refused" in told and "src/w.txt:1:BAD" in told, told
+    assert "your push 1 (work) was refused" in one.push().stderr
+    assert "note:" not in site.upstream.overview("s-1")
 
 
 def test_the_same_commit_joins_the_queue(site: Site) -> None:
@@ -245,6 +263,21 @@ def test_the_check_that_a_lock_names_must_fail_before_and_pass_after(site: Site)
         assert "the task's own check fails" in one.refused()
         one.commit_paths("Really", {"src/fixed.txt": "yes\n"})
         one.lands()
+
+
+@pytest.mark.parametrize("once", ["fails after", "passes before"])
+def test_a_tasks_own_check_that_is_flaky_is_run_once_more(site: Site, once: str) -> None:
+    flag = site.base / "flag"
+    after = f"grep -q yes src/fixed.txt && {{ [ -e {flag} ] || {{ touch {flag}; false; }}; }}"
+    before = f"grep -q yes src/fixed.txt || {{ [ ! -e {flag} ] && touch {flag}; }}"
+    with gated(site):
+        one = site.agent(1)
+        one.claim("fix_parser", f"check: {after if once == 'fails after' else before}\n")
+        one.lands()
+        done = {"current_tasks/fix_parser.txt": None, "tasks/fix_parser.md": None, "src/fixed.txt": "yes\n"}
+        one.commit_paths("Fix", done)
+        assert "the check is flaky" in one.lands()
+    assert len(site.events(Kind.GATE_FLAKY)) == 1
 
 
 def test_pushes_of_many_at_once(site: Site) -> None:
@@ -362,3 +395,17 @@ def test_what_main_put_back_meanwhile_is_protected_still(site: Site) -> None:
     site.reopen(gate=gate).open_gate(checker(site, gate, site.base)).round()
     assert not on_main(site, "Dockerfile")
     assert "would change Dockerfile" in site.events(Kind.PUSH_VERDICT)[0].data["reason"]
+
+
+def test_a_claim_that_lands_after_its_session_ended_is_free_at_once(site: Site) -> None:
+    with closed(site):
+        one = site.agent(1, "s-1")
+        one.commit_paths("Claim and work", {"current_tasks/fix_parser.txt": "me\n", "src/n.txt": "n\n"})
+        one.refused()
+        site.ended.add("s-1")
+        assert site.upstream.release("s-1", "agent-01", "its session ended") == []
+    with gated(site):
+        wait_for(lambda: on_main(site, "src/n.txt") and not site.upstream.waiting())
+        wait_for(lambda: site.upstream.holder("fix_parser") is None)
+    assert [e.kind for e in site.events(Kind.CLAIM, Kind.RELEASE)] == ["claim", "release"]
+    assert "current_tasks/fix_parser.txt" not in site.files()

@@ -7,6 +7,7 @@ import pytest
 from team.config import Gate
 from team.errors import TeamError
 from team.ledger import Kind
+from team.upstream.queue import Queue
 from tests.upstream.conftest import Clone, Site
 from tests.upstream.test_gate import gated, on_main
 
@@ -147,3 +148,59 @@ def test_tests_cannot_be_hidden_from_the_gate(site: Site, before: str, push: dic
     agent = site.agent(1)
     agent.commit_paths("Move tests", push)
     assert "held as" in agent.refused()
+
+
+class Crash(BaseException):
+    """As if the process had been killed here."""
+
+
+def approve_and_crash(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The push lands, and its verdict is not recorded any more."""
+
+    def crash(*args: object, **more: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "decide", crash)
+        with pytest.raises(Crash):
+            site.upstream.held.approve(1, "Ann")
+    assert on_main(site, "CLAUDE.md")
+
+
+@pytest.mark.parametrize("decide", ["approve", "deny"])
+@pytest.mark.parametrize("restart", [True, False], ids=["settled", "at once"])
+def test_what_landed_before_a_crash_cannot_be_denied_after_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, decide: str, restart: bool
+) -> None:
+    one = holding(site)
+    site.upstream.release("s-1", "agent-01", "its session ended")
+    approve_and_crash(site, monkeypatch)
+    upstream = site.reopen()
+    if restart:
+        upstream.settle()
+        assert upstream.held.all() == []
+        assert upstream.holder("fix_parser") is None
+    if decide == "deny" or restart:
+        with pytest.raises(TeamError, match="has its verdict: main has this commit"):
+            getattr(upstream.held, decide)(1, "Ann")
+    else:
+        assert upstream.held.approve(1, "Ann") is None
+    assert upstream.held.all() == [] and upstream.holder("fix_parser") is None
+    assert [e.data["landed"] for e in site.events(Kind.PUSH_VERDICT)] == [True]
+    assert "landed 0 min ago: main has this commit" in one.push().stderr
+
+
+def test_one_persons_denial_counts_although_another_approves_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holding(site)
+    real = site.upstream._inspector.inspect
+
+    def deny(*args: object) -> object:
+        site.upstream.held.deny(1, "Bob", "no")
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(site.upstream._inspector, "inspect", deny)
+    with pytest.raises(TeamError, match="has its verdict: denied by Bob: no"):
+        site.upstream.held.approve(1, "Ann")
+    assert not on_main(site, "CLAUDE.md")

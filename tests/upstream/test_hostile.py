@@ -7,6 +7,7 @@ import os
 import subprocess
 
 from team.config import Landing
+from team.ledger import Kind
 from team.upstream import leaks, protected
 from tests.upstream.conftest import Clone, Site
 
@@ -102,9 +103,8 @@ def test_acting_as_another_is_refused(site: Site) -> None:
     fake = Clone(one.path, "agent-02", "agent-02@team.invalid")
     fake.commit("as another", x="x")
     one.commit("on top", y="y")
-    assert "was committed as <agent-02@team.invalid>, you are <agent-01@team.invalid>" in " ".join(
-        one.refused().split()
-    )
+    said = " ".join(one.refused().split())
+    assert "was committed as agent-02 <agent-02@team.invalid>, you are agent-01 <agent-01@team.invalid>" in said
     assert site.rule() == "identity"
 
 
@@ -173,6 +173,7 @@ def test_bounds_on_size(site: Site) -> None:
     check("size", max_push=1 << 19)
     check("inflated", max_inflated=2 << 20)
     check("file", max_file=2 << 20)
+    check("binary", max_binary=1 << 19)
     check("quota", session_quota=1 << 19)
     for n in range(4):
         one.commit(f"c{n}")
@@ -193,6 +194,20 @@ def test_a_large_file_that_main_has_already_may_be_moved(site: Site) -> None:
     one.git("mv", "big", "bigger")
     one.commit("moved")
     one.lands()
+
+
+def test_a_large_text_is_no_binary_and_a_binary_that_main_has_may_be_moved(site: Site) -> None:
+    ann, one = site.person(), site.agent(1)
+    site.reopen(Landing(max_binary=10_000))
+    ann.commit_paths("binary", {"assets/old.bin": b"\0" * 20_000})
+    ann.lands()
+    one.pull()
+    one.git("mv", "assets/old.bin", "assets/new.bin")
+    one.commit_paths("moved, and a text", {"assets/large.txt": "text\n" * 10_000})
+    one.lands()
+    one.commit_paths("a build", {"app.o": b"\0\1" * 10_000})
+    assert "app.o is no text and has 20000 bytes, at most 10000 ([landing] max_binary)" in one.refused()
+    assert site.rule() == "binary"
 
 
 def test_many_objects_land_as_a_pack_and_a_stowaway_does_not(site: Site) -> None:
@@ -319,3 +334,34 @@ def test_an_escape_sequence_in_a_subject_does_not_reach_the_landing_commit(site:
     one.commit("evil \x1b[2Jsubject\u202e", x="x")
     one.lands()
     assert site.git("log", "-1", "--format=%s", "main") == "Land evil subject (agent-01)"
+
+
+def test_a_name_that_is_not_the_pushers_own_is_refused(site: Site) -> None:
+    one = site.agent(1)
+    Clone(one.path, "Ann", one.email).commit("as the person", x="x")
+    said = " ".join(one.refused().split())
+    assert "was committed as Ann <agent-01@team.invalid>, you are agent-01 <agent-01@team.invalid>" in said
+    assert site.rule() == "identity"
+    one.git("commit", "-q", "--amend", "--no-edit", "--reset-author")
+    one.lands()
+
+
+def test_the_quota_outlives_the_supervisor(site: Site) -> None:
+    one, two = site.agent(1, "s-1"), site.agent(2)
+    limits = Landing(session_quota=1 << 20)
+    site.reopen(limits)
+    one.commit_paths("first", {"noise": os.urandom(700 << 10)})
+    one.lands()
+    site.reopen(limits)
+    one.commit_paths("second", {"noise": os.urandom(400 << 10)})
+    one.refused()
+    assert site.rule() == "quota"
+    two.pull()
+    two.commit_paths("another session has its own", {"other": os.urandom(400 << 10)})
+    two.lands()
+    for n in range(3):
+        two.claim(f"task_{'abc'[n]}")
+        two.lands()
+        two.drop(f"task_{'abc'[n]}")
+        two.lands()
+    assert [e.session for e in site.events(Kind.PUSH_BYTES)] == ["s-1", "s-1", two.session]  # small ones cost nothing

@@ -108,6 +108,12 @@ def test_git_push_team_works_without_a_supervisor(site: Site) -> None:
     assert "remote: you released fix_parser" in done.stderr, done.stderr
     release = site.events(Kind.RELEASE)[0]
     assert (release.agent, release.data["by"]) == ("agent-01", "Ann")
+    one.pull()
+    one.commit("theirs", both="y")
+    one.lands()
+    ann.commit("hers", both="z")
+    assert "conflicts with main in both; `git fetch team && git merge team/main`, resolve" in push().stderr
+    ann.git("reset", "-q", "--hard", "HEAD~1")
     assert "git does not know who you are" in push(GIT_COMMITTER_EMAIL="", GIT_COMMITTER_NAME="").stderr
     assert "git push team HEAD:refs/for/main" in push("HEAD:refs/heads/x").stderr
     (site.project.state / "project.json").unlink()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from benchmarks.similar import Judged, judge, measure
 from team.ledger import Kind
 from team.upstream.refusal import Refused
 from team.upstream.similar import REFUSE, WARN, Named, Vocabulary, likeness, overlap, stem
@@ -77,6 +81,38 @@ def test_scopes_that_do_not_meet_speak_against_it() -> None:
     assert apart < free
     assert overlap(("src/**",), ("src/parser/a.py",)) and overlap(("a/*.py",), ("a/b.py",))
     assert not overlap(("src/a/**",), ("src/b/**",)) and not overlap((), ("x",))
+
+
+def test_pairs_of_invented_projects_are_told_as_well_as_those_of_the_real_one() -> None:
+    """A web shop, a database port, a game engine, a browser and an interpreter: no word of them is in a rule."""
+    judged: list[Judged] = []
+    for line in (Path(__file__).parent / "similar_pairs.jsonl").read_text("utf-8").splitlines():
+        project = json.loads(line)
+        pairs = [dict(zip(("first", "second", "label"), pair, strict=True)) for pair in project["pairs"]]
+        judged += judge(pairs, project["tree"])
+    result = measure(judged)
+    assert result["f1"] >= 0.75 and result["f1_left_out"] >= 0.75, result
+    assert result["refused_wrongly"] == 0 and result["refused_rightly"] >= 15, result
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("voucher_codes", "voucher_codes_export_admin"),  # says much that the other does not
+        ("export_voucher_codes_csv", "import_voucher_codes_csv"),
+        ("alter_voucher_table_add_column", "alter_voucher_table_drop_column"),
+        ("retry_failed_webhooks_of_stripe", "retry_failed_webhooks_of_paypal"),
+        ("box_box_collision", "box_sphere_collision"),
+        ("compress_uploaded_product_images", "decompress_uploaded_product_images"),
+    ],
+)
+def test_what_may_well_be_another_part_of_the_same_is_not_refused(one: str, two: str) -> None:
+    assert like(one, two) < REFUSE
+
+
+def test_equal_words_in_scopes_that_do_not_meet_are_not_refused() -> None:
+    one, two = Named("fix_rounding", scope=("shop/cart/**",)), Named("rounding_fix", scope=("shop/payment/**",))
+    assert likeness(one, two, WORDS) < REFUSE <= likeness(Named(one.name), Named(two.name), WORDS)
 
 
 def test_stems() -> None:
