@@ -24,8 +24,6 @@ from aiohttp import web
 
 from team.errors import TeamError
 from team.gateway.answers import Refusal, answer, api_of
-from team.sampler.remote import MOST_BYTES as MOST_TESTS
-from team.sampler.remote import PATH as TESTS
 from team.upstream.pusher import Pusher
 from team.upstream.refusal import Refused
 from team.upstream.upstream import Upstream
@@ -36,6 +34,8 @@ _SPOOL = 1 << 20
 """Pushes up to this size never touch the disk before they are unpacked."""
 _MOST_ASKED = 16 << 10
 """Bytes of a call of ``team`` inside."""
+MOST_ASKED_BYTES = 64 << 20
+"""Of one question of a room: 500,000 cases of 100 characters."""
 # aiohttp prints malformed requests, with the bytes that an agent sent, on the person's screen: not through this one.
 _QUIET = logging.getLogger("team.door")
 _QUIET.propagate = False
@@ -103,8 +103,8 @@ class Tenant:
 
 Model = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers a model call of the session."""
-AskTests = Callable[[str, bytes], dict[str, Any]]
-"""Answers a question of ``team test`` in the session; raises :class:`TeamError` for one that makes no sense."""
+AskRoom = Callable[[str, bytes], dict[str, Any]]
+"""Answers a question (its name, and JSON) of a room's part in the session; raises :class:`TeamError` for nonsense."""
 OnError = Callable[[str], None]
 
 
@@ -118,11 +118,11 @@ class Door:
         model: Model,
         bounds: Bounds | None = None,
         on_error: OnError | None = None,
-        tests: AskTests | None = None,
+        rooms: Mapping[str, AskRoom] | None = None,
     ) -> None:
-        """``on_error`` is told what went wrong in the door itself."""
+        """``on_error`` is told what went wrong in the door itself. ``rooms``: who answers ``/team/ROOM/WHAT``."""
         self.tenant = tenant
-        self._tests, self._testing = tests, asyncio.Semaphore(1)
+        self._rooms, self._asked = rooms or {}, asyncio.Semaphore(1)
         self._upstream, self._answer, self._on_error = upstream, model, on_error
         self._bounds = bounds or Bounds()
         self._pushes = asyncio.Semaphore(self._bounds.pushes)
@@ -175,7 +175,7 @@ class Door:
         app.router.add_post("/team/claim", self._claim)
         app.router.add_post("/team/release", self._release)
         app.router.add_get("/team/tasks", self._tasks)
-        app.router.add_post(TESTS + "{what:[a-z]+}", self._test)
+        app.router.add_post("/team/{room:[a-z]+}/{what:[a-z]+}", self._question)
         app.router.add_route("HEAD", "/", self._hello)
         app.router.add_route("*", "/v1/{path:.*}", self._model)
         runner = web.AppRunner(
@@ -254,30 +254,27 @@ class Door:
         lines = await asyncio.to_thread(self._upstream.overview, self.tenant.session)
         return web.Response(text=lines)
 
-    async def _test(self, request: web.Request) -> web.Response:
-        """A question of ``team test``; one at a time, since a large one costs memory here."""
+    async def _question(self, request: web.Request) -> web.Response:
+        """What `team test` and `team oracle` ask; one at a time, since a large question costs memory here."""
         if self.tenant.rights is not Rights.ALL:
             return web.Response(status=403, text="this session is ending\n")
-        if self._tests is None:
-            return web.Response(status=404, text="nothing is kept of tests here\n")
-        async with self._testing:
+        room, what = self._rooms.get(request.match_info["room"]), request.match_info["what"]
+        if room is None:
+            return web.Response(status=404, text="nobody answers this here\n")
+        async with self._asked:
             body = bytearray()
             try:
                 async with asyncio.timeout(self._bounds.body_seconds):
                     async for chunk in request.content.iter_any():
                         body += chunk
-                        if len(body) > MOST_TESTS:
-                            return web.Response(status=413, text=f"at most {MOST_TESTS} bytes\n")
-                answer = await asyncio.to_thread(lambda: json.dumps(self._ask_tests(request, bytes(body))))
+                        if len(body) > MOST_ASKED_BYTES:
+                            return web.Response(status=413, text=f"at most {MOST_ASKED_BYTES} bytes\n")
+                answer = await asyncio.to_thread(lambda: json.dumps(room(what, bytes(body))))
             except TimeoutError:
                 return web.Response(status=408, text="the question took too long to send\n")
             except TeamError as error:
                 return web.Response(status=400, text=f"{error}\n")
         return web.Response(text=answer, content_type="application/json")
-
-    def _ask_tests(self, request: web.Request, body: bytes) -> dict[str, Any]:
-        assert self._tests is not None
-        return self._tests(request.match_info["what"], body)
 
     async def _ask(self, request: web.Request, what: Callable[[Pusher, Mapping[str, str]], str]) -> web.Response:
         """Answer one of the calls of ``team/inside/bin/team``: lines ``key=value`` in, text out."""

@@ -135,7 +135,7 @@ class Session:
             team.upstream,
             self._ask_model,
             on_error=lambda text: self.log.error(text),
-            tests=lambda what, body: team.tests.answer(what, body, seat.name, self.id, self.task),
+            rooms={"test": lambda what, body: team.tests.answer(what, body, seat.name, self.id, self.task)},
         )
         self._egress: Egress | None = None
         self._seen_whole = False

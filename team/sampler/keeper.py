@@ -213,7 +213,6 @@ class Job:
         self.why = ""
         self.seconds = seconds
         self.begun = self.next_look = self.deadline = 0.0
-        self.short_of_memory: int | None = None
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Raises OSError where it cannot be started."""
@@ -249,17 +248,15 @@ class Job:
         if now < self.next_look:
             return ""
         self.next_look = now + _LOOK
-        if self.short_of_memory is None:
-            self.short_of_memory = _kernel_kills()
         if self.memory is not None and resident(below(children(os.getpid())), self.memory) > self.memory:
             return "memory"
         return ""
 
-    def report(self) -> tuple[Any, ...]:
+    def report(self, kernel: KernelKills) -> tuple[Any, ...]:
         code = os.waitstatus_to_exitcode(self.status or 0)
         # The kernel kills for want of memory by signal 9, which a shell tells as 137.
-        if not self.why and code in (-9, 137) and self.short_of_memory is not None:
-            self.why = "memory" if _kernel_kills() > self.short_of_memory else ""
+        if not self.why and code in (-signal.SIGKILL, 128 + signal.SIGKILL) and kernel.killed():
+            self.why = "memory"
         took = time.monotonic() - self.begun
         printed = self.out.printed + self.err.printed
         return ("ended", code, took, self.why, self.out.text(), self.err.text(), printed)
@@ -297,13 +294,31 @@ def _which(name: str, path: str, known: dict[tuple[str, str], str] = {}) -> str:
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
-def _kernel_kills() -> int:
-    """How many processes of our container (of the machine, where it has none) the kernel killed for want of memory."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
-        for line in _read(path).splitlines():
-            if line.startswith(b"oom_kill "):
-                return int(line.split()[1])
-    return 0
+class KernelKills:
+    """How many processes of our container (of the machine, where it has none) the kernel has killed for want of
+    memory."""
+
+    def __init__(self) -> None:
+        self.before = self.last = self.read()
+        self.next = 0.0
+
+    def look(self, now: float) -> None:
+        """While a job runs: what was killed long before its end is another's fault. Two looks are kept, since a large
+        process takes its time to die."""
+        if now >= self.next:
+            self.next = now + 3 * _LOOK
+            self.before, self.last = self.last, self.read()
+
+    def killed(self) -> bool:
+        """Whether there was one lately."""
+        return self.read() > self.before
+
+    def read(self) -> int:
+        for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
+            for line in _read(path).splitlines():
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+        return 0
 
 
 # --- the program
@@ -320,6 +335,7 @@ class Keeper:
         self.waiting: deque[Job] = deque()
         self.kills: dict[int, str] = {}
         self.environment = dict(os.environ)
+        self.kernel = KernelKills()
         self.buffer = bytearray()
         for number in _IDLE:
             signal.signal(number, lambda *_: None)
@@ -356,6 +372,7 @@ class Keeper:
             raise Gone from error
 
     def run(self, job: Job) -> tuple[Any, ...]:
+        self.kernel.look(time.monotonic())
         try:
             job.start(self.environment)
         except (OSError, ValueError) as error:  # no such program or directory; a NUL in an argument
@@ -371,7 +388,7 @@ class Keeper:
         if job.process is not None:
             self.poll.unregister(job.process)
             os.close(job.process)
-        return job.report()
+        return job.report(self.kernel)
 
     def watch(self, job: Job) -> None:
         """Until nothing of the job runs, and what it printed has been read."""
@@ -388,6 +405,8 @@ class Keeper:
                 elif fd != job.process:
                     self.drain(job, fd, _PIPE)
             alone = _reap(job)
+            if job.status is None:
+                self.kernel.look(time.monotonic())
             if job.status is None and (why := self.kills.pop(job.number, "") or job.look()):
                 job.why = why
                 break

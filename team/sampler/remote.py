@@ -5,15 +5,13 @@ JSON over HTTP, one POST for each question. What an agent sends is checked here,
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from team.door_client import DoorClient
 from team.errors import TeamError
 from team.sampler import sample
 from team.sampler.cases import Outcome, Result
@@ -33,41 +31,21 @@ class Remote:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         """``env``: the session's environment, which says where the door is."""
-        self._socket = env.get("TEAM_DOOR_SOCKET", "/run/team/door.sock")
-        self._url = env.get("TEAM_DOOR", "")
-        self._token = env.get("TEAM_TOKEN", "")
+        self._door = DoorClient(env)
 
     def look(self, suite: str, names: Sequence[str], agent: str, *, place: bool = True) -> Look:
-        found = self._ask("look", {"suite": suite, "names": list(names), "place": place})
+        found = self._door.ask(PATH + "look", {"suite": suite, "names": list(names), "place": place})
         return Look(found["positions"], found["seconds"], [names[i] for i in found["failing"]])
 
     def record(self, run: Run) -> Compared:
-        return Compared(**self._ask("record", as_json(run)))
+        return Compared(**self._door.ask(PATH + "record", as_json(run)))
 
     def history(self, suite: str, name: str) -> Sequence[Seen]:
-        return [Seen(**row) for row in self._ask("history", {"suite": suite, "name": name})["seen"]]
+        return [Seen(**row) for row in self._door.ask(PATH + "history", {"suite": suite, "name": name})["seen"]]
 
     def flaky(self, suite: str) -> Sequence[str]:
-        names: Sequence[str] = self._ask("flaky", {"suite": suite})["names"]
+        names: Sequence[str] = self._door.ask(PATH + "flaky", {"suite": suite})["names"]
         return names
-
-    def _ask(self, what: str, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The door's answer. Raises :class:`OSError` where there is none."""
-        connection = _connection(self._socket, self._url)
-        try:
-            headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused unread: the answer is there already
-                connection.request("POST", PATH + what, json.dumps(question).encode(), headers)
-            response = connection.getresponse()
-            body = response.read()
-            if response.status != 200:
-                raise OSError(f"the door refused: {body[:200].decode('utf-8', 'replace').strip()}")
-            answer: dict[str, Any] = json.loads(body)
-            return answer
-        except (http.client.HTTPException, ValueError) as error:
-            raise OSError(f"the door does not answer: {error!r}") from None
-        finally:
-            connection.close()
 
 
 class Written:
@@ -95,29 +73,6 @@ def as_json(run: Run) -> dict[str, Any]:
     """``run`` as JSON-ready data."""
     rows = [[r.name, r.outcome.value, round(r.seconds, 4), r.reason[:200]] for r in run.results]
     return {**vars(run), "results": rows}
-
-
-def _connection(path: str, url: str) -> http.client.HTTPConnection:
-    if path:
-        try:
-            return _UnixConnection(path)
-        except OSError:  # no such socket: the relay on loopback
-            pass
-    return http.client.HTTPConnection(url.removeprefix("http://"), timeout=120)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("door", timeout=120)
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(120)
-        try:
-            self.sock.connect(path)
-        except OSError:
-            self.sock.close()
-            raise
 
 
 # -- the host's side ------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class SuiteSettings:
     """How the runner is called, as a shell command: ``python -m pytest -p no:randomly``, ``cargo test --workspace``,
     ``go test -tags integration``, ``ctest --test-dir build``. For ``cases`` and ``tap`` the command of one case, with
     ``{file}``, ``{stem}`` (its name without directory and suffix) and ``{dir}``; for ``junit`` the whole producer,
-    with ``{cases}`` where it can be told which to run."""
+    with ``{cases}`` where it can be told which to run (``{cases:SEP}``: with SEP between the names)."""
     build: str = ""
     """Shell command that runs first, each time."""
     directory: str = ""
@@ -56,7 +56,7 @@ class SuiteSettings:
     exit: int = 0
     """The exit code that a case must have (``cases``)."""
     timeout: float = 300.0
-    """Seconds that one case may take."""
+    """Seconds that one case may take; for ``junit``, how long its producer may print nothing."""
     memory: int | None = None
     """Bytes that one case may hold resident, with all that it starts; without one, half of what the machine or the
     container has."""

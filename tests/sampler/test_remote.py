@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from team.door import Door, Rights, Tenant
+from team.door_client import UnixConnection
 from team.errors import TeamError
 from team.ledger import Kind, Ledger
 from team.places import Project
@@ -76,7 +77,7 @@ def door(tmp_path: Path) -> Iterator[Open]:
         def ask(what: str, body: bytes) -> dict[str, Any]:
             return tests.answer(what, body, "agent-01", "agent-01.1", "fix_one")
 
-        made = Door(tenant, upstream, model, tests=ask)
+        made = Door(tenant, upstream, model, rooms={"test": ask})
         asyncio.run_coroutine_threadsafe(made.open(Path(directory)), loop).result(30)
         yield Open(Path(directory) / "door.sock", tenant, tests, ledger)
         asyncio.run_coroutine_threadsafe(made.close(), loop).result(30)
@@ -154,17 +155,17 @@ def test_nonsense_is_refused_and_nothing_of_it_is_kept(
     [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"suite": "", "names": [1]}', b'{"suite": "\\u202e"}'],
 )
 def test_what_is_no_json_of_ours(door: Open, body: bytes) -> None:
-    connection = remote._UnixConnection(str(door.socket))
+    connection = UnixConnection(str(door.socket))
     connection.request("POST", "/team/test/look", body)
     assert connection.getresponse().status == 400
     connection.close()
 
 
 def test_questions_have_a_size(door: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("team.door.MOST_TESTS", 1000)
+    monkeypatch.setattr("team.door.MOST_ASKED_BYTES", 1000)
     with pytest.raises(OSError, match="at most"):
         door.remote.look("", ["x" * 2000], "agent-01")
-    connection = remote._UnixConnection(str(door.socket))
+    connection = UnixConnection(str(door.socket))
     with pytest.raises(http.client.HTTPException):  # half a question
         connection.putrequest("POST", "/team/test/look")
         connection.putheader("Content-Length", "100")
