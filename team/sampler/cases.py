@@ -15,6 +15,8 @@ class Case:
     """Its identity, stable from run to run and unique in its suite. May hold any character, newlines too."""
     file: str = ""
     """The file that defines it, relative to the top of the work tree; empty where nobody knows."""
+    broken: bool = False
+    """It stands for cases that could not even be listed, such as a file that fails to import: part of every sample."""
 
 
 class Outcome(StrEnum):

@@ -84,11 +84,15 @@ class Choice:
         failing = [name for name in look.failing if name not in taken][:most]
         close = [case.name for case in near(cases, self._changed, self._root, most) if case.name not in taken]
         close = [name for name in close if name not in failing]
-        more = [f"{len(failing)} that failed last time"] if failing else []
+        broken = [case.name for case in cases if case.broken and case.name not in taken][:most]
+        failing = [name for name in failing if name not in broken]
+        close = [name for name in close if name not in broken]
+        more = [f"{len(broken)} that could not be read"] if broken else []
+        more += [f"{len(failing)} that failed last time"] if failing else []
         more += [f"{len(close)} near your changes"] if close else []
         share = self._fast if self._fast.endswith("%") else f"{float(sample.rate(self._fast)) * 100:g}%"
         self.why = ", and ".join([f"{share} as {self._agent}", *more])
-        taken |= {*failing, *close}
+        taken |= {*broken, *failing, *close}
         return [case for case in cases if case.name in taken]
 
 

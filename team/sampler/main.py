@@ -203,10 +203,10 @@ def _suites(place: Place, only: str | None) -> dict[str, SuiteSettings]:
 
 
 def _options(one: SuiteSettings, jobs: int | None = None, seconds: float | None = None) -> Options:
-    return Options(jobs or one.jobs, seconds or one.timeout, one.memory or _half_of_memory())
+    return Options(jobs or one.jobs, seconds or one.timeout, one.memory or half_of_memory())
 
 
-def _half_of_memory() -> int:
+def half_of_memory() -> int:
     """Bytes: half of what this machine or container has."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):

@@ -308,3 +308,13 @@ def test_the_halves_that_pytest_calls(clone: Clone) -> None:
         [*argv, "--record"], input="}{", cwd=clone.root, env=clone.env, capture_output=True, text=True, check=False
     )
     assert nonsense.returncode == 2 and "expected one JSON object" in nonsense.stderr
+
+
+def test_a_file_that_cannot_be_read_is_in_every_sample(clone: Clone) -> None:
+    (clone.root / "team.toml").write_text(f'[test]\nkind = "pytest"\nrun = "{sys.executable} -m pytest"\n')
+    (clone.root / "test_good.py").write_text("".join(f"def test_{n}():\n    pass\n" for n in range(40)))
+    (clone.root / "test_broken.py").write_text("import no_such_module\n")
+    for seat in range(3):
+        report = clone.json("--fast", "--agent", f"agent-{seat}", code=1)["suites"][0]
+        bad = [result["name"] for result in report["results"] if result["outcome"] != "passed"]
+        assert bad == ["test_broken.py"] and 3 <= len(report["results"]) <= 6

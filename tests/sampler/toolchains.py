@@ -19,6 +19,10 @@ _PACKAGES = {
     "go": ("golang-go",),
     "cmake": ("cmake", "make", "gcc", "libc6-dev"),
     "dpkg-source": ("dpkg-dev", "xz-utils"),
+    "ccache": ("ccache",),
+    "ninja": ("ninja-build",),
+    "tcc": ("tcc", "libc6-dev"),
+    "tclsh": ("tcl",),
 }
 _APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
 
