@@ -411,6 +411,17 @@ def test_options_of_the_project_do_not_hide_cases(project: Project, pythons: dic
 # -- what cannot be collected ----------------------------------------------------------------------------------
 
 
+def test_a_session_has_the_option_without_any_installation(project: Project, pythons: dict[str, str]) -> None:
+    """As `team/inside/entry` sets PYTHONPATH."""
+    project.write("test_one.py", "def test_one():\n    pass\n")
+    plugin = _TOP / "team" / "sampler" / "plugin"
+    env = os.environ | {"PYTHONPATH": str(plugin), "TEAM_TEST_COMMAND": f"{sys.executable} -m team.cli"}
+    for name in ("old", "plain", "plugins"):
+        argv = [*pythons[name].split(), "--team-fast=100%", "-q"]
+        done = subprocess.run(argv, cwd=project.root, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "1 of 1 tests" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_broken_file_is_one_failed_case(project: Project) -> None:
     project.write("tests/test_good.py", "def test_good(): pass\n")
     project.write("tests/test_broken.py", "import missing\n")
