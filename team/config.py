@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
 
+from team.oracle.settings import OracleSettings, parse_oracle
 from team.sampler.settings import TestSettings, parse_test
 from team.units import parse_size, parse_span
 
@@ -97,6 +98,9 @@ class Image(_Table):
 
 Test = Annotated[InstanceOf[TestSettings], BeforeValidator(parse_test)]
 """``[test]``: how the project is tested. Typed in the sampler's room, since containers read it without pydantic."""
+
+Oracle = Annotated[InstanceOf[OracleSettings], BeforeValidator(parse_oracle)]
+"""``[oracle]``: what is mixed, built and checked. Typed in the oracle's room, for the same reason."""
 
 
 class Landing(_Table):
@@ -283,6 +287,7 @@ class Settings(_Table):
     session: Session = Session()
     image: Image = Image()
     test: Test = TestSettings()
+    oracle: Oracle = OracleSettings()
     landing: Landing = Landing()
     gate: Gate = Gate()
     network: Network = Network()

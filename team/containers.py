@@ -6,6 +6,7 @@ import hashlib
 
 from team.clients import Client
 from team.names import agent_email
+from team.oracle import settings as oracle_settings
 from team.places import Project
 from team.plan import Plan, Seat
 from team.runtimes import PROXY_PORT, Spec, volume_names
@@ -20,7 +21,7 @@ def spec_for(project: Project, plan: Plan, client: Client, seat: Seat, session: 
     hosts = reachable(plan)
     if hosts:
         env |= proxy_env(f"http://127.0.0.1:{PROXY_PORT}")
-    env |= environment(plan.settings.test)
+    env |= environment(plan.settings.test) | oracle_settings.environment(plan.settings.oracle)
     return Spec(
         name=f"team-{project.id}-{session}",
         project=project.id,

@@ -70,6 +70,7 @@ class Kind(StrEnum):
     # A run of `team test`, as the agent reports it.
     # (suite, commit, base, landed, rate, total, ran, failed, new, known, unknown, fixed, seconds, failing)
     TEST_RUN = "test.run"
+    ORACLE_FOUND = "oracle.found"  # (units, reason) a smallest set of units that fails; task is its task
     TASK_ADDED = "task.added"  # (title)
     TASK_UNBLOCKED = "task.unblocked"  # its strikes are forgotten
     RESCUE_DROPPED = "rescue.dropped"  # (commit) by a person

@@ -56,6 +56,11 @@ class Project:
         return self.state / "tests.db"
 
     @property
+    def oracle(self) -> Path:
+        """What ``team oracle`` remembers: verdicts and culprits."""
+        return self.state / "oracle.db"
+
+    @property
     def logs(self) -> Path:
         return self.state / "logs"
 

@@ -30,6 +30,7 @@ from team.gateway.hosts import Rules
 from team.ledger import Kind, Ledger, New
 from team.logs import AgentLog
 from team.names import agent_email
+from team.oracle.host import Oracle
 from team.places import Project
 from team.plan import Plan, Seat
 from team.prompt import Prompts
@@ -62,6 +63,7 @@ class Team:
     gateway: Gateway
     engine: Engine
     tests: Tests
+    oracle: Oracle
     prompts: Prompts | None
     """None for a run without seats."""
     stop: Callable[[str], None] = lambda reason: None
@@ -135,7 +137,10 @@ class Session:
             team.upstream,
             self._ask_model,
             on_error=lambda text: self.log.error(text),
-            rooms={"test": lambda what, body: team.tests.answer(what, body, seat.name, self.id, self.task)},
+            rooms={
+                "test": lambda what, body: team.tests.answer(what, body, seat.name, self.id, self.task),
+                "oracle": lambda what, body: team.oracle.answer(what, body, seat.name, self.id),
+            },
         )
         self._egress: Egress | None = None
         self._seen_whole = False

@@ -30,6 +30,7 @@ from team.gateway.gateway import Gateway
 from team.gateway.health import Health
 from team.gateway.providers import is_loopback
 from team.ledger import Event, Kind, Ledger
+from team.oracle.host import Oracle
 from team.places import Project, door_directory
 from team.plan import Plan, Seat
 from team.reconcile import reconcile
@@ -96,7 +97,8 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
     ledger = Ledger(project.ledger)
     upstream = Upstream(project, ledger, plan.settings.landing, plan.settings.protected, gate=plan.settings.gate)
     tests = Tests(project.tests, ledger)
-    with contextlib.closing(upstream), contextlib.closing(tests):
+    oracle = Oracle(project.oracle, ledger)
+    with contextlib.closing(upstream), contextlib.closing(tests), contextlib.closing(oracle):
         async with gateway_of(plan, ledger) as gateway:
             team = Team(
                 project,
@@ -108,6 +110,7 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
                 gateway,
                 Engine(ledger),
                 tests,
+                oracle,
                 prompts,
                 stop=lambda reason: supervisor.stop(reason),
             )

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from team import prompt
 from team.config import Settings
 from team.errors import TeamError
+from team.oracle.settings import CompareTable, OracleSettings
 from team.rehearsal.script import WHO
 from team.sampler.settings import TestSettings
 
@@ -140,10 +141,17 @@ def _settings(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
     for name, field in model.model_fields.items():
         if isinstance(field.default, BaseModel):
             found |= _settings(type(field.default), f"{prefix}{name}.")
-        elif isinstance(field.default, TestSettings):
-            found |= {f"{prefix}{name}.{key}": value for key, value in vars(field.default).items()}
+        elif isinstance(field.default, TestSettings | OracleSettings):
+            found |= _fields(field.default, f"{prefix}{name}.")
         else:
             found[prefix + name] = field.default
+    return found
+
+
+def _fields(table: Any, prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in vars(table).items():
+        found |= _fields(value, f"{prefix}{name}.") if isinstance(value, CompareTable) else {prefix + name: value}
     return found
 
 

@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "tasks": ("team.cli.tasks", "List tasks: free, held and by whom."),
         "task": ("team.cli.task", "Add a task."),
         "test": ("team.cli.test", "Run the tests, or a sample of them with --fast."),
+        "oracle": ("team.cli.oracle", "Split one failing build into culprits, with a reference beside it."),
         "held": ("team.cli.held", "List pushes that wait for you, or show one."),
         "approve": ("team.cli.approve", "Let a held push land."),
         "deny": ("team.cli.deny", "Refuse a held push; its agent hears why."),

@@ -51,6 +51,7 @@ def test_the_template_shows_the_defaults(root: Path) -> None:
         "budget": Budget(),
         "breaker": settings.breaker.model_copy(update={"turns": None}),
         "test": replace(settings.test, memory=None),
+        "oracle": replace(settings.oracle, memory=None),
         "session": settings.session.model_copy(update={"cpus": None}),
     }
     assert settings.model_copy(update=examples) == Settings()

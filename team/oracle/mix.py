@@ -1,0 +1,315 @@
+"""Mix mode: some units from the candidate, all others from the reference; which make the check fail?"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shlex
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from team.errors import TeamError
+from team.oracle import cc, trees
+from team.oracle.cc_objects import identity
+from team.oracle.confidence import Repeated
+from team.oracle.memory import Culprit, Known, Memory, key_of
+from team.oracle.names import task_of
+from team.oracle.search import Search, Verdict
+from team.oracle.settings import OracleSettings
+from team.sampler.process import Ended, Job, Pool
+from team.text import one_line
+
+CANNOT_TELL = 125
+"""Exit code of a check that cannot tell, as of ``git bisect run``."""
+_BUILD_FAILED = 201
+_SCRIPT = f"""
+echo build >"$TEAM_ORACLE_PHASE"
+(eval "$TEAM_ORACLE_BUILD") </dev/null || exit {_BUILD_FAILED}
+echo check >"$TEAM_ORACLE_PHASE"
+(eval "$TEAM_ORACLE_CHECK") </dev/null
+code=$?
+[ "$code" != {_BUILD_FAILED} ] || code=1
+exit "$code"
+"""
+_MOST_UNITS = 200_000
+_HINTS = ("error", "undefined", "fail", "assert", "wrong", "mismatch", "differ", "abort", "fault", "expected")
+
+
+class Stopped(TeamError):
+    """The search cannot go on; the message says what was established."""
+
+
+@dataclass
+class Progress:
+    """How far a search is, for whoever waits."""
+
+    builds: int = 0
+    """Builds and checks that were run."""
+    spared: int = 0
+    """Verdicts that an earlier call, or another agent, had found."""
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+Say = Callable[[str], None]
+
+
+class Bench:
+    """Builds and checks sets of units, each in a copy of the work tree, and remembers what came of them."""
+
+    def __init__(
+        self, root: Path, settings: OracleSettings, memory: Memory, agent: str, *, memory_limit: int, notes: list[str]
+    ) -> None:
+        """``memory_limit``: bytes of one build or check, where the settings name none. Raises :class:`TeamError` for
+        settings that lack something."""
+        if not settings.build and not settings.check:
+            raise TeamError('team.toml has no [oracle] build and check; set them, like check = "sh check.sh"')
+        if not settings.check:
+            raise TeamError("[oracle] check is empty: name the command that says whether the result is right")
+        if bool(settings.reference) != bool(settings.candidate):
+            raise TeamError("[oracle] reference and candidate belong together: set both, for team-cc, or neither")
+        self.root, self.settings, self.agent = root, settings, agent
+        self._memory, self._notes = memory, notes
+        self._limit = settings.memory or memory_limit
+        self._home = trees.home(root)
+        self.progress = Progress()
+        self.units = _units(root, settings)
+        self._version = _output(settings.version, root / settings.directory, settings) if settings.version else ""
+        self.setting = self._setting()
+        self._known: dict[str, Known] = {}
+        self._outcomes: dict[str, Repeated] = {}
+        self._cache = self._home / "objects"
+        self._copies = [_Copy(self._home / f"tree-{n}") for n in range(settings.jobs)]
+        self._fresh = False
+
+    def _setting(self) -> str:
+        """What the verdicts belong to."""
+        one = self.settings
+        parts = [trees.state_of(self.root), one.build, one.check, one.reference, one.candidate, one.directory]
+        parts += [self._identity(word) for command in (one.reference, one.candidate) for word in shlex.split(command)]
+        parts.append(self._version)
+        return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+    def _identity(self, word: str) -> str:
+        """A word of a compiler's command; changes when the program does. In the work tree by what is in it: clones of
+        different agents differ in times only."""
+        path = self.root / self.settings.directory / word
+        if path.is_file():
+            return f"{word} {hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}"
+        return identity(word)
+
+    # -- verdicts ---------------------------------------------------------------------------------------------
+
+    def verdicts(self, sets: Sequence[frozenset[str]], *, anew: bool = False) -> list[Known]:
+        """What comes of each set, as candidate, with all other units from the reference; known ones are not run
+        again, unless ``anew``."""
+        keys = [key_of(units) for units in sets]
+        if not anew:
+            self._recall(keys)
+        missing = {key: units for key, units in zip(keys, sets, strict=True) if anew or key not in self._known}
+        fresh = self._run(missing)
+        self._known |= fresh
+        if fresh:
+            try:
+                self._memory.record(self.setting, fresh, self.agent)
+            except (OSError, sqlite3.Error) as error:
+                self._note(f"the verdicts could not be kept: {error}")
+        return [self._known[key] for key in keys]
+
+    def _recall(self, keys: Iterable[str]) -> None:
+        unknown = [key for key in keys if key not in self._known]
+        try:
+            earlier = self._memory.look(self.setting, unknown)
+            self._known |= earlier
+            self.progress.spared += len(earlier)
+        except (OSError, sqlite3.Error) as error:
+            self._note(f"nothing is known of earlier builds: {error}")
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def _run(self, sets: Mapping[str, frozenset[str]]) -> dict[str, Known]:
+        """Build and check every set, those whose check is flaky until it is sure."""
+        found: dict[str, Known] = {}
+        # Of one verdict, so that all that a search asks for are right with the confidence of the settings.
+        confidence = 1 - (1 - self.settings.confidence) / (4 * math.log2(len(self.units) + 2))
+        waiting = dict(sets)
+        while waiting:
+            for key, once in self._once(waiting):
+                outcomes = self._outcomes.setdefault(key, Repeated(self.settings.flaky, confidence))
+                verdict = outcomes.tell(once.verdict)
+                if verdict is not None:
+                    reason = once.reason if verdict is not Verdict.PASSES else ""
+                    found[key] = Known(verdict, reason, once.seconds, outcomes.count)
+            waiting = {key: units for key, units in waiting.items() if key not in found}
+        return found
+
+    def _once(self, sets: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, Known]]:
+        if not self._fresh:
+            for copy in self._copies:
+                trees.bring_up_to_date(self.root, copy.path)
+            self._fresh = True
+        free = list(self._copies)
+        used: dict[str, _Copy] = {}
+
+        def jobs() -> Iterator[Job]:
+            for key, units in sets.items():
+                used[key] = copy = free.pop()
+                yield self._job(key, units, copy)
+
+        for ended in Pool(len(self._copies)).run(jobs()):
+            copy = used[ended.key]
+            self.progress.builds += 1
+            yield ended.key, self._judge(ended, copy)
+            free.append(copy)
+
+    def _job(self, key: str, units: frozenset[str], copy: _Copy) -> Job:
+        one = self.settings
+        place = copy.path / one.directory
+        copy.phase.unlink(missing_ok=True)
+        cc.assign(place, self._cache, copy.assignment, units)
+        env = cc.environment(
+            place, reference=one.reference, candidate=one.candidate, assignment=copy.assignment, cache=self._cache,
+            version=self._version,
+        )  # fmt: skip
+        env |= {
+            "TEAM_ORACLE_BUILD": one.build or ":",
+            "TEAM_ORACLE_CHECK": one.check,
+            "TEAM_ORACLE_PHASE": str(copy.phase),
+        }
+        return Job(key, ["sh", "-c", _SCRIPT], place, env, seconds=2 * one.timeout, memory=self._limit)
+
+    def _judge(self, ended: Ended, copy: _Copy) -> Known:
+        checked = copy.phase.read_text().strip() == "check" if copy.phase.exists() else False
+        seconds = round(ended.seconds, 3)
+        said = _telling(ended.output)
+        if not checked:
+            why = {"timed out": f"the build did not end in {2 * self.settings.timeout:g} s"}.get(ended.why, "")
+            return Known(Verdict.UNTESTABLE, why or f"the build failed: {said}", seconds)
+        if ended.why == "timed out":
+            return Known(Verdict.FAILS, f"the check did not end in {2 * self.settings.timeout:g} s", seconds)
+        if ended.why == "memory":
+            return Known(Verdict.FAILS, "the check ran out of memory", seconds)
+        if ended.code == 0:
+            return Known(Verdict.PASSES, "", seconds)
+        if ended.code == CANNOT_TELL:
+            return Known(Verdict.UNTESTABLE, f"the check cannot tell: {said}", seconds)
+        how = f"signal {-ended.code}" if ended.code < 0 else f"exit {ended.code}"
+        return Known(Verdict.FAILS, f"{how}: {said}" if said else how, seconds)
+
+    # -- the ends of the scale --------------------------------------------------------------------------------
+
+    def look_at_both_ends(self) -> Known:
+        """The verdict of all units from the candidate. Raises :class:`Stopped` where the reference itself is wrong."""
+        nothing, everything = self.verdicts([frozenset(), frozenset(self.units)])
+        if nothing.verdict is Verdict.FAILS:
+            raise Stopped(
+                f"the reference alone fails the check too, so there is nothing to compare with: {nothing.reason}"
+            )
+        if nothing.verdict is Verdict.UNTESTABLE:
+            raise Stopped(f"the reference alone cannot be built or checked: {nothing.reason}")
+        return everything
+
+    def uncompilable(self, units: Iterable[str]) -> list[Culprit]:
+        """Those of ``units`` that the candidate could not compile when it last tried."""
+        among = set(units)
+        failed = [one for one in cc.failures(self._cache) if one.compiler == "candidate" and one.unit in among]
+        return [
+            Culprit((one.unit,), f"the candidate cannot compile it: {one.message}", task_of(one.unit), self.agent)
+            for one in failed
+        ]
+
+    def add(self, culprit: Culprit) -> None:
+        """Keep a culprit for the others."""
+        try:
+            self._memory.add(self.setting, culprit)
+        except (OSError, sqlite3.Error) as error:
+            self._note(f"the culprit could not be kept: {error}")
+
+    def culprits(self) -> list[Culprit]:
+        """What has been found in this setting, by anybody."""
+        with suppress(OSError, sqlite3.Error):
+            return self._memory.culprits(self.setting)
+        return []
+
+
+@dataclass
+class _Copy:
+    """One copy of the work tree, and what it was built of last."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        beside = self.path.parent
+        self.phase = beside / f"{self.path.name}.phase"
+        self.assignment = beside / f"{self.path.name}.units"
+
+
+def _telling(output: bytes) -> str:
+    """The line of a build's or check's output that tells most."""
+    lines = [one_line(line, 160) for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    hints = [line for line in lines if any(word in line.lower() for word in _HINTS) and "left out" not in line]
+    return hints[0] if hints else lines[-1] if lines else ""
+
+
+def _units(root: Path, settings: OracleSettings) -> list[str]:
+    """The units, sorted. Raises :class:`TeamError` for none."""
+    place = root / settings.directory
+    if settings.list:
+        found = set(filter(None, _output(settings.list, place, settings).split("\n")))
+    else:
+        found = {str(path.relative_to(place)) for glob in settings.units for path in place.glob(glob) if path.is_file()}
+    if not found:
+        raise TeamError('no units: set [oracle] units, like ["src/*.c"], or list, a command that prints them')
+    if len(found) > _MOST_UNITS:
+        raise TeamError(f"{len(found)} units, at most {_MOST_UNITS} are allowed; make them larger parts")
+    return sorted(found)
+
+
+def _output(command: str, place: Path, settings: OracleSettings) -> str:
+    """What ``command`` prints. Raises :class:`TeamError` where it fails."""
+    job = Job("command", ["sh", "-c", command], place, seconds=settings.timeout, output=64 << 20, merge=False)
+    (ended,) = Pool().run([job])
+    if ended.code != 0:
+        what = _telling(ended.errors or ended.output)
+        raise TeamError(f"[oracle] `{one_line(command, 60)}` failed with exit {ended.code}: {what}")
+    return ended.output.decode("utf-8", "surrogateescape")
+
+
+def search(bench: Bench, order: Sequence[str], say: Say, *, most: int | None = None) -> tuple[list[Culprit], Search]:
+    """Find the smallest failing sets among ``order``, whose neighbours are tried together; at most ``most`` of them.
+    The other units stay with the reference. Each is proven anew: it fails, and passes without any one of its units."""
+    hunt = Search(len(order), width=bench.settings.jobs, most=most)
+    told = 0.0
+    while not hunt.done:
+        asked = hunt.ask()
+        if not asked:
+            break
+        sets = [frozenset(order[i] for i in units) for units in asked]
+        for units, known in zip(asked, bench.verdicts(sets), strict=True):
+            hunt.tell(units, known.verdict)
+        if bench.progress.seconds - told > 30:
+            told = bench.progress.seconds
+            say(
+                f"{bench.progress.builds} builds in {told:.0f} s, about {hunt.left:.0f} more; "
+                f"{len(hunt.found)} found, {len(hunt.suspects)} suspects"
+            )
+    found = [_culprit(bench, frozenset(order[i] for i in units)) for units in hunt.found]
+    return [culprit for culprit in found if culprit is not None], hunt
+
+
+def _culprit(bench: Bench, units: frozenset[str]) -> Culprit | None:
+    """The proof, run and not looked up: ``units`` fail, and pass without any one of them."""
+    less = [units - {unit} for unit in sorted(units)]
+    itself, *others = bench.verdicts([units, *less], anew=bool(bench.progress.spared))
+    if itself.verdict is not Verdict.FAILS or any(other.verdict is Verdict.FAILS for other in others):
+        return None
+    return Culprit(tuple(sorted(units)), itself.reason, task_of(min(units)), bench.agent)
