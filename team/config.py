@@ -13,12 +13,19 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from team.oracle.settings import OracleSettings, parse_oracle
 from team.sampler.settings import TestSettings, parse_test
+from team.schedule import Every, parse_every
 from team.units import parse_size, parse_span
 
 
 def _inside_container(path: str) -> str:
     if not path.startswith("/") or ".." in path.split("/") or path in ("/", "/workspace", "/upstream"):
         raise ValueError("a cache is an absolute path in the container, like '/home/agent/.cargo'")
+    return path
+
+
+def _in_tree(path: str) -> str:
+    if not path or path.startswith("/") or {"..", ".git"} & set(path.split("/")):
+        raise ValueError("expected the path of a file inside the project, like 'NOTES.md'")
     return path
 
 
@@ -271,6 +278,72 @@ class Breaker(_Table):
     """Calls (globs on ``NAME: INPUT`` of a tool) that may repeat: they wait for something."""
 
 
+class PolicyRule(_Table):
+    """One line of ``[policy]``: what may happen to calls of ``tool`` with input like ``pattern`` (globs)."""
+
+    verdict: Literal["allow", "ask", "deny"]
+    tool: str = Field(default="*", min_length=1)
+    pattern: str = Field(default="*", min_length=1)
+    note: str = ""
+    """What the agent is told when it is not allowed."""
+
+
+class Policy(_Table):
+    """``[policy]``: which tool calls the built-in client makes, asks a person for, or leaves. The first rule counts."""
+
+    default: Literal["allow", "ask", "deny"] = "allow"
+    """For calls that no rule matches."""
+    rules: tuple[PolicyRule, ...] = Field(default=(), max_length=200)
+
+
+Schedule = Annotated[InstanceOf[Every], BeforeValidator(parse_every)]
+
+
+class Role(_Table):
+    """``[role.NAME]``: when a role works, and what it goes by."""
+
+    every: Schedule | None = None
+    """When its next session starts: ``"20 landings"`` of others, or ``"2h"``, after its last one began. Without one:
+    as the role's default; a role without any goes on as workers do."""
+    benchmark: str = ""
+    """Shell command whose time is measured: told to the role, and run by the host before and after what it lands."""
+
+
+EVERY = {
+    "review": Every(landings=8),
+    "docs": Every(landings=15),
+    "dedup": Every(landings=20),
+    "performance": Every(landings=30),
+    "quality": Every(landings=40),
+}
+"""The schedule of each role that comes with team and has one."""
+
+
+class Builtin(_Table):
+    """``[builtin]``: the client ``builtin``."""
+
+    max_tokens: int = Field(default=32_000, ge=1024, le=128_000)
+    """Of one answer."""
+    window: int = Field(default=0, ge=0)
+    """Tokens of context that a session may fill; 0: what the model has, at most 200,000."""
+    full: float = Field(default=0.75, gt=0.1, le=0.95)
+    """At this share of the window the session hands over: a note in the repository, and its end or a compaction."""
+    when_full: Literal["end", "compact"] = "end"
+    """Whether a fresh session goes on from the files, or this one from its own note."""
+    notes: Annotated[str, AfterValidator(_in_tree)] = "NOTES.md"
+    """File of the project that a hand-over's note is written to."""
+    thinking: Literal["", "adaptive"] = ""
+    """``adaptive`` asks the model to think; empty: as it does by itself."""
+    effort: Literal["", "low", "medium", "high", "xhigh", "max"] = ""
+    """How much effort the model puts into an answer, where it knows that."""
+    turns: int | None = Field(default=500, ge=1)
+    """Model calls of one session."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Tokens of one session, in and out, read from cache or not."""
+    seconds: Span | None = None
+    """From the client's start."""
+
+
 class Settings(_Table):
     """All of ``team.toml``."""
 
@@ -278,6 +351,8 @@ class Settings(_Table):
     """Workers that ``team up`` starts."""
     roles: tuple[str, ...] = ()
     """Seats on top of the workers, each ``name`` or ``name:count``."""
+    role: dict[str, Role] = {name: Role(every=every) for name, every in EVERY.items()}
+    """Schedule and purpose of a role; one that is not in here has its default."""
     client: str = "claude-code"
     model: Model | None = None
     models: dict[str, Model] = {}
@@ -295,6 +370,13 @@ class Settings(_Table):
     command: Command = Command()
     budget: Budget = Budget()
     breaker: Breaker = Breaker()
+    policy: Policy = Policy()
+    builtin: Builtin = Builtin()
+
+    def role_of(self, name: str) -> Role:
+        """The settings of a role, its default schedule filled in."""
+        role = self.role.get(name, Role())
+        return role if role.every is not None else role.model_copy(update={"every": EVERY.get(name)})
 
 
 class Price(_Table):

@@ -74,6 +74,7 @@ def _check_roles(root: Path, settings: Settings, text: str) -> None:
     known = prompt.roles(root)
     named: list[tuple[tuple[str, ...], str]] = [(("roles",), role.partition(":")[0]) for role in settings.roles]
     named += [(("models", role), role) for role in settings.models]
+    named += [(("role", role), role) for role in settings.role]
     named += [(("budget", "roles", role), role) for role in settings.budget.roles]
     for loc, role in named:
         if role not in known:
@@ -181,6 +182,8 @@ def _validate(model: type[_Model], data: dict[str, Any], text: str, shown: str, 
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     loc = tuple(str(part) for part in first["loc"])
+    if loc == ("roles",) and isinstance(first["input"], dict):
+        raise _complaint(shown, text, loc, "this is the list of seats; the settings of a role are [role.NAME]")
     kind, context = first["type"], first.get("ctx", {})
     if kind == "extra_forbidden":
         raise _complaint(shown, text, loc, _unknown_key(model, loc))
@@ -215,6 +218,9 @@ def _fields(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
         if get_origin(inner) is dict:  # tables by a name of the person's own
             next(steps, None)
             inner = get_args(inner)[1]
+        elif get_origin(inner) is tuple:  # tables in a list, by their place
+            next(steps, None)
+            inner = get_args(inner)[0]
         assert isinstance(inner, type) and issubclass(inner, BaseModel)
         model = inner
     yield from model.model_fields

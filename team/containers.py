@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from team.clients import Client
+from team.config import Builtin, Policy
 from team.names import agent_email
 from team.oracle import settings as oracle_settings
 from team.places import Project
@@ -21,6 +22,10 @@ def spec_for(project: Project, plan: Plan, client: Client, seat: Seat, session: 
     hosts = reachable(plan)
     if hosts:
         env |= proxy_env(f"http://127.0.0.1:{PROXY_PORT}")
+    if plan.settings.policy != Policy():
+        env["TEAM_POLICY"] = plan.settings.policy.model_dump_json()
+    if plan.settings.builtin != Builtin():
+        env["TEAM_BUILTIN"] = plan.settings.builtin.model_dump_json()
     env |= environment(plan.settings.test) | oracle_settings.environment(plan.settings.oracle)
     return Spec(
         name=f"team-{project.id}-{session}",

@@ -16,7 +16,7 @@ import click
 
 from team import __version__, git
 from team.clients import Api, Client
-from team.config import Budget, Limit, Settings, UserSettings
+from team.config import Budget, Limit, Policy, Settings, UserSettings
 from team.containers import reachable
 from team.errors import TeamError
 from team.gateway.hosts import within
@@ -95,13 +95,19 @@ def make_plan(root: Path, settings: Settings, user: UserSettings, wishes: Wishes
     if name == "command" and not argv:
         raise TeamError("say which command: `team up --client command -- ARGV`, or [command] argv in team.toml")
     chosen = client(name, argv)
+    if settings.policy != Policy() and name != "builtin":
+        raise TeamError(
+            f"team.toml: policy: only the client builtin keeps it, not {name}; remove [policy], or use --client builtin"
+        )
     if wishes.runtime not in RUNTIMES:
         raise TeamError(f"unknown runtime {wishes.runtime!r}; known: {', '.join(RUNTIMES)}")
     if wishes.runtime == "process" and chosen.needs_model:
         raise TeamError(f"{name} runs in containers only: as a process it could do whatever you can; --runtime docker")
-    chairs = seats(wishes.agents or settings.agents, wishes.roles or settings.roles, prompt.roles(root))
+    prompts = prompt.load(root)
+    chairs = seats(wishes.agents or settings.agents, wishes.roles or settings.roles, prompts.roles)
     if len(chairs) > MOST_SEATS:
         raise TeamError(f"{len(chairs)} seats are too many for one machine; at most {MOST_SEATS}")
+    prompts.check({seat.role for seat in chairs})
     plan = Plan(
         seats=chairs,
         settings=settings,

@@ -46,6 +46,8 @@ class Kind(StrEnum):
     PUSH_TAMPERING = "push.tampering"  # (commit, findings) tests deleted, skipped, loosened, emptied
     GATE_RUN = "gate.run"  # (pushes, commit, ok, reason, seconds, tests, log)
     GATE_FLAKY = "gate.flaky"  # (number, log) failed once, passed on the same commit
+    ACTION_HELD = "action.held"  # (number, tool, text, digest, reason) a tool call waits for a person
+    ACTION_DECIDED = "action.decided"  # (number, allowed, by, note); the end of its session decides it, too
     CLAIMS_KEPT = "claims.kept"  # (why) its session ended, but a push of it waits
     LANDING_INTENT = "landing.intent"  # (landing, old, new, subject)
     LANDING_DONE = "landing.done"  # (landing, old, new, subject, claims, releases, paths, merge)
@@ -70,6 +72,8 @@ class Kind(StrEnum):
     # A run of `team test`, as the agent reports it.
     # (suite, commit, base, landed, rate, total, ran, failed, new, known, unknown, fixed, seconds, failing)
     TEST_RUN = "test.run"
+    ROLE_SKIPPED = "role.skipped"  # (role, base, reason) its session was due, and there was nothing to hand to it
+    ROLE_MEASURED = "role.measured"  # (role, commit, subject, before, after) milliseconds of the role's benchmark
     ORACLE_FOUND = "oracle.found"  # (units, reason) a smallest set of units that fails; task is its task
     TASK_ADDED = "task.added"  # (title)
     TASK_UNBLOCKED = "task.unblocked"  # its strikes are forgotten

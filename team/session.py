@@ -19,6 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from team import git, prompt
+from team.actions import Actions
 from team.clients import Client, Outcome, Reader
 from team.containers import reachable, rescue_spec, spec_for
 from team.door import Door, Rights, Tenant
@@ -27,6 +28,7 @@ from team.errors import TeamError
 from team.gateway.egress import Egress, Visit
 from team.gateway.gateway import Caller, Gateway
 from team.gateway.hosts import Rules
+from team.handover import Handover
 from team.ledger import Kind, Ledger, New
 from team.logs import AgentLog
 from team.names import agent_email
@@ -64,6 +66,7 @@ class Team:
     engine: Engine
     tests: Tests
     oracle: Oracle
+    actions: Actions
     prompts: Prompts | None
     """None for a run without seats."""
     stop: Callable[[str], None] = lambda reason: None
@@ -140,6 +143,7 @@ class Session:
             rooms={
                 "test": lambda what, body: team.tests.answer(what, body, seat.name, self.id, self.task),
                 "oracle": lambda what, body: team.oracle.answer(what, body, seat.name, self.id),
+                "action": lambda what, body: team.actions.answer(what, body, seat.name, self.id, self.task),
             },
         )
         self._egress: Egress | None = None
@@ -164,7 +168,7 @@ class Session:
 
         Raises :class:`TeamError` when the container cannot be made at all.
         """
-        self._prepare()
+        self._prepare(await asyncio.to_thread(self._prompt))
         self._record(
             Kind.SESSION_STARTING,
             n=self.n,
@@ -251,27 +255,20 @@ class Session:
 
     # -- starting ---------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def _prepare(self, text: str) -> None:
         self._directory.mkdir(parents=True, mode=0o755, exist_ok=True)
         self._directory.chmod(0o755)
-        (self._directory / "prompt.md").write_text(self._prompt(), "utf-8")
+        (self._directory / "prompt.md").write_text(text, "utf-8")
         (self._directory / "token").touch(0o600)
         (self._directory / "token").write_text(self._token)
         self._open_log()
 
     def _prompt(self) -> str:
-        """What the session is told, with what its seat's last session came to."""
-        team, extras = self.team, prompt.about_tests(self.team.plan.tree, self.team.plan.settings.test)
-        last = team.ledger.last(Kind.SESSION_ENDING, agent=self.seat.name)
-        if last is not None and Outcome(last.data["outcome"]).strike:
-            extras["last_error"] = str(last.data["reason"])
-        # By the ledger: a git process for each of 16 sessions that start at once would hold up all of them.
-        if last is not None and team.ledger.last(Kind.RESCUE_SAVED, session=last.session) is not None:
-            extras["rescue"] = f"work of {last.session} that main does not have; it is kept for a person, out of reach"
-        if left := team.upstream.left_behind():
-            extras["rescue"] = "; ".join(left[-5:])
+        """What the session is told, with what happened before it."""
+        team = self.team
         assert team.prompts is not None
-        return team.prompts.assemble(self.seat.name, self.seat.role, self.id, extras)
+        handover = Handover(team.prompts, team.plan.settings, team.plan.tree, team.ledger, team.upstream)
+        return handover.prompt(self.seat, self.id, self.base)
 
     def _open_log(self) -> None:
         plan = self.team.plan

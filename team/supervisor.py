@@ -12,6 +12,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +23,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from team import git, prompt
+from team.actions import Actions
+from team.benchmark import Benchmark
 from team.clients import Outcome, client
 from team.containers import spec_for
+from team.duty import Duty
 from team.engine import Engine
 from team.errors import TeamError
 from team.gateway.gateway import Gateway
@@ -42,6 +46,7 @@ from team.session import Ended, Session, Team
 from team.text import one_line
 from team.upstream.check import ContainerChecker
 from team.upstream.upstream import Upstream
+from team.view import plural
 
 OnEvent = Callable[[Event], None]
 
@@ -111,6 +116,7 @@ async def _supervise(project: Project, plan: Plan, on_event: OnEvent | None) -> 
                 Engine(ledger),
                 tests,
                 oracle,
+                Actions(ledger),
                 prompts,
                 stop=lambda reason: supervisor.stop(reason),
             )
@@ -185,6 +191,10 @@ class Supervisor:
         """What goes on after a session, each with its seat."""
         self._idle: dict[str, str] = {}
         """Seats that wait for somebody else, each with what it lacks where that is a budget."""
+        self._duty = Duty(team)
+        self._measuring: list[asyncio.Task[None]] = []
+        self._halt = threading.Event()
+        """Ends what is being measured."""
         self._stopping = asyncio.Event()
         self._moved = asyncio.Event()
         self._health = Health()
@@ -206,6 +216,7 @@ class Supervisor:
         self._reason = reason
         self._stopping.set()
         self._moved.set()
+        self._halt.set()
         seconds = self.team.plan.settings.session.land_time
         if self._sessions:
             self.team.ledger.append(Kind.TEAM_STOPPING, reason=reason, seconds=seconds)
@@ -229,11 +240,12 @@ class Supervisor:
                 self._finish(session)
             seats = [asyncio.create_task(self._seat(s, adopted.get(s.name))) for s in plan.seats]
             await self._all(seats)
-            await self._all(list(self._finishing))
+            await self._all([*self._finishing, *self._measuring])
             if self._errors:
                 raise self._errors[0]
             await self._let_pushes_land()
         finally:
+            self._halt.set()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
@@ -290,6 +302,13 @@ class Supervisor:
     # -- a seat -----------------------------------------------------------------------------------------------
 
     async def _seat(self, seat: Seat, adopted: tuple[Session, str] | None) -> None:
+        """All of one seat."""
+        try:
+            await self._sessions_of(seat, adopted)
+        finally:
+            self._duty.leave(seat)
+
+    async def _sessions_of(self, seat: Seat, adopted: tuple[Session, str] | None) -> None:
         """Sessions of one seat, one after another."""
         plan = self.team.plan
         n = self._last_number(seat)
@@ -303,10 +322,15 @@ class Supervisor:
             else:
                 if plan.sessions is not None and run >= plan.sessions:
                     return
+                if not await self._comes_due(seat):
+                    return
                 if not await self._disk_has_room(seat) or not await self._may_ask_models(seat):
                     continue
+                if (base := await self._duty.base(seat)) is None:
+                    continue
                 n += 1
-                ended = await self._live(Session(self.team, seat, n))
+                ended = await self._live(Session(self.team, seat, n, base=base))
+            self._measure(seat, ended)
             run += 1
             if plan.sessions is not None and run >= plan.sessions:
                 return
@@ -316,9 +340,40 @@ class Supervisor:
             if failed:
                 pause = min(FAILED_FIRST * 2 ** (failed - 1), FAILED_MOST)
                 await self._pause(seat, pause, f"{failed} failed in a row: {ended.reason}", until_moved=False)
-            elif idle:
+            elif idle and self._duty.missing(seat) is None:
                 pause = min(IDLE_FIRST * 2 ** (idle - 1), IDLE_MOST)
                 await self._pause(seat, pause, "landed nothing; waits for main to move", until_moved=True)
+
+    async def _comes_due(self, seat: Seat) -> bool:
+        """Wait until there is enough for the seat's role; False where the team stops, or nobody is left to bring it."""
+        wait = self._duty.missing(seat)
+        if wait is not None:
+            await self._told_of_its_end(seat)
+            what = f"{plural(wait.landings, 'landing')} of others" if wait.landings else "its time"
+            reason = f"waits for {what}, by the schedule of {seat.role}"
+            self.team.ledger.append(Kind.SEAT_WAITING, agent=seat.name, seconds=wait.seconds, reason=reason)
+            self._idle[seat.name] = ""
+            self._duty.leave(seat)
+            self._say_when_idle()
+        while wait is not None and not self._stopping.is_set():
+            if self.team.plan.sessions is not None and self._duty.nobody:
+                break
+            await _any_of(wait.seconds, self._stopping, self._moved, self._duty.fewer)
+            wait = self._duty.missing(seat)
+        self._idle.pop(seat.name, None)
+        if wait is not None or self._stopping.is_set():
+            return False
+        self._duty.take(seat)
+        return True
+
+    def _measure(self, seat: Seat, ended: Ended) -> None:
+        """Let the role's benchmark tell what the session's landings brought, beside everything else."""
+        if not ended.landings or self._stopping.is_set():
+            return
+        team = self.team
+        benchmark = Benchmark(team.project, team.plan, team.ledger, team.runtime)
+        measuring = asyncio.to_thread(benchmark.measure, seat.role, ended.session, self._halt)
+        self._measuring.append(asyncio.create_task(measuring, name=f"measure {ended.session}"))
 
     async def _live(self, session: Session, container: str | None = None) -> Ended:
         """One session from its start to its end; the rest of it goes on beside the next one."""
@@ -328,6 +383,7 @@ class Supervisor:
             ended = await (session.run() if container is None else session.adopt(container))
         finally:
             del self._sessions[session.id]
+            self._duty.end(session.seat)
         self._finish(session)
         return ended
 
@@ -509,6 +565,14 @@ class Supervisor:
         await asyncio.sleep(self.team.plan.settings.session.land_time)
         for session in self._sessions.values():
             session.stop(Outcome.KILLED, "the team was stopped")
+
+
+async def _any_of(seconds: float | None, *events: asyncio.Event) -> None:
+    """Wait until one of ``events`` happens, for at most ``seconds``."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def _is_work(landing: Event) -> bool:

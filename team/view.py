@@ -53,6 +53,8 @@ class SeatView:
     """Log file of the newest session, as the ledger names it."""
     version: str = ""
     """What the client says it is."""
+    asks: dict[str, str] = field(default_factory=dict)
+    """Actions of its session that wait for a person, each in words."""
     listed: bool = False
     """Whether the newest run has this seat."""
 
@@ -208,6 +210,7 @@ class View:
         seat = self._seat(event)
         if seat.session == event.session:
             _enter(seat, "ending", event.at)
+            seat.asks.clear()
             seat.outcome, seat.reason = _words(event, "outcome"), _words(event, "reason")
 
     def _ended(self, event: Event) -> None:
@@ -226,6 +229,14 @@ class View:
 
     def _push_decided(self, event: Event) -> None:
         self.pushes.pop(int(event.data["number"]), None)
+
+    def _action_held(self, event: Event) -> None:
+        seat = self._seat(event)
+        if seat.session == event.session and seat.state in ("starting", "running"):  # not one that has ended meanwhile
+            seat.asks[f"a{event.data['number']}"] = _call(event)
+
+    def _action_decided(self, event: Event) -> None:
+        self._seat(event).asks.pop(f"a{event.data['number']}", None)
 
     def _refused(self, event: Event) -> None:
         self.totals.refused += 1
@@ -298,6 +309,8 @@ _HANDLERS: dict[str, Callable[[View, Event], None]] = {
     Kind.PUSH_HELD: View._push_waits,
     Kind.PUSH_APPROVED: View._push_waits,
     Kind.PUSH_VERDICT: View._push_decided,
+    Kind.ACTION_HELD: View._action_held,
+    Kind.ACTION_DECIDED: View._action_decided,
     Kind.LANDING_DONE: View._landed,
     Kind.CLAIM: View._claim,
     Kind.RELEASE: View._release,
@@ -330,12 +343,14 @@ def worth_a_landing(event: Event) -> bool:
 
 
 def waiting_words(view: View) -> str:
-    """How many pushes wait for what, on one line; empty where none does."""
+    """How many pushes and actions wait for what, on one line; empty where none does."""
     held = [number for number, state in view.pushes.items() if state == "held"]
     queued = len(view.pushes) - len(held)
     parts = [f"{plural(queued, 'push')} waiting for the gate"] if queued else []
     if held:
         parts.append(f"{plural(len(held), 'push')} held for you ({', '.join(map(str, held[:5]))}): `team held`")
+    if asks := [id for seat in view.seats.values() for id in seat.asks]:
+        parts.append(f"{plural(len(asks), 'action')} held for you ({', '.join(asks[:5])}): `team held`")
     return "; ".join(parts)
 
 
@@ -435,6 +450,22 @@ def _say_held(event: Event) -> str:
     return f"push {number} held{_because(event)}; `team held {number}`, `team approve {number}`, `team deny {number}`"
 
 
+def _call(event: Event) -> str:
+    """The tool call of an action on one line."""
+    return one_line(f"{event.data.get('tool')}: {event.data.get('text')}", 120)
+
+
+def _say_action_held(event: Event) -> str:
+    id = f"a{event.data.get('number')}"
+    return f"asks for {id}: {_call(event)}; `team held {id}`, `team approve {id}`, `team deny {id}`"
+
+
+def _say_action_decided(event: Event) -> str:
+    note = f": {note}" if (note := _words(event, "note")) else ""
+    word = "allowed" if event.data.get("allowed") else "denied"
+    return f"action a{event.data.get('number')} {word} by {_words(event, 'by')}{note}"
+
+
 def _say_landed(event: Event) -> str | None:
     if not worth_a_landing(event):
         return None
@@ -470,6 +501,8 @@ _DESCRIPTIONS: dict[str, Callable[[Event], str | None]] = {
     Kind.PUSH_QUEUED: lambda e: f"push {e.data.get('number')} waits for the gate",
     Kind.PUSH_HELD: _say_held,
     Kind.PUSH_APPROVED: lambda e: f"push {e.data.get('number')} approved by {_words(e, 'by')}; waits for the gate",
+    Kind.ACTION_HELD: _say_action_held,
+    Kind.ACTION_DECIDED: _say_action_decided,
     Kind.PUSH_TAMPERING: lambda e: f"tests: a push {one_line(', '.join(e.data.get('findings') or []), 300)}",
     Kind.GATE_FLAKY: lambda e: f"the check is flaky: failed once, passed on the same commit (log {_words(e, 'log')})",
     Kind.CLAIMS_KEPT: lambda e: "its session ended; what it holds stays taken until its push has a verdict",
@@ -479,6 +512,11 @@ _DESCRIPTIONS: dict[str, Callable[[Event], str | None]] = {
     Kind.RELEASE: _say_released,
     Kind.RESCUE_SAVED: lambda e: f"work rescued to {_words(e, 'ref')}",
     Kind.RESCUE_FAILED: lambda e: f"ERROR rescue failed{_because(e)}",
+    Kind.ROLE_SKIPPED: lambda e: f"no session of {_words(e, 'role')} now{_because(e)}",
+    Kind.ROLE_MEASURED: lambda e: (
+        f"benchmark of {_words(e, 'role')}: {_words(e, 'before')} ms before {_words(e, 'commit')[:10]}, "
+        f"{_words(e, 'after')} ms after"
+    ),
     Kind.TASK_ADDED: lambda e: f"task added: {_task(e)}",
     Kind.ERROR: lambda e: f"ERROR {_words(e, 'reason')}",
 }
@@ -499,6 +537,7 @@ def seat_json(seat: SeatView, now: float) -> dict[str, Any]:
         "wait_until": seat.wait_until,
         "wait_seconds": None if seat.wait_until is None else max(0.0, round(seat.wait_until - now, 1)),
         "wait_reason": seat.wait_reason,
+        "asks": dict(seat.asks),
         "outcome": seat.outcome,
         "reason": seat.reason,
         "log": seat.log,

@@ -65,7 +65,7 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("[test]\nzzz = 1\n", "team.toml:2: test.zzz: unknown key; known here: kind, run"),
         (
             'client = "gpt"\n',
-            "team.toml:1: client: unknown client 'gpt'; allowed: claude-code, codex, opencode, command",
+            "team.toml:1: client: unknown client 'gpt'; allowed: claude-code, codex, opencode, builtin, command",
         ),
         (
             'x = 1\n"""',

@@ -17,7 +17,7 @@ from team.rehearsal.script import WHO
 from team.sampler.settings import TestSettings
 
 ROOT = Path(__file__).parents[1]
-ROLES = ["dedup", "docs", "performance", "review", "worker"]
+ROLES = ["dedup", "docs", "performance", "quality", "review", "worker"]
 
 
 def assemble(root: Path, role: str = "worker", **extras: str) -> str:
@@ -63,7 +63,7 @@ def test_the_projects_texts_win(tmp_path: Path) -> None:
         "Mine, agent-03. {{agent}} stays.\n\nMy worker runs echo {{agent}}.\n\n"
         "You are agent-03 (role worker), session agent-03.7.\nThe project's test command is: echo {{agent}}\n"
     )
-    assert sorted(prompt.roles(tmp_path)) == [*ROLES[:4], "translator", "worker"]
+    assert sorted(prompt.roles(tmp_path)) == [*ROLES[:5], "translator", "worker"]
     assert "Translate." in assemble(tmp_path, "translator")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import re
 import shutil
 import socket
 import sqlite3
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -71,6 +74,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     git("add", "-A", at=root)
     git("commit", "-q", "-m", "Begin", at=root, env=PERSON)
     yield Site(worktree.open_project(root))
+    for thread in threading.enumerate():
+        if thread.name == "gate clean-up":  # what a check leaves is removed beside everything else
+            thread.join()
     shutil.rmtree(short)
 
 
@@ -216,3 +222,60 @@ def test_a_model_out_of_reach_is_told_once(site: Site) -> None:
     assert len(site.events(Kind.MODEL_REFUSED)) == 6
     [said] = [line for line in lines if "model" in line or "no answer" in line]
     assert said.startswith("team: ERROR no answer from anthropic: Cannot connect to host 127.0.0.1:")
+
+
+LANDS = """
+cat >/dev/null
+n=${TEAM_SESSION##*.}
+case $TEAM_AGENT in
+    agent-*) echo "$n" >"work$n.txt"; git add -A; git commit -qm "Work $n"; git push -q ;;
+    *) echo looked ;;
+esac
+"""
+
+
+def test_a_role_works_when_there_is_enough_for_it_and_ends_with_the_last_who_could_bring_more(site: Site) -> None:
+    settings = Settings.model_validate({"role": {"docs": {"every": "2 landings"}}})
+    site.run(site.plan(LANDS, "worker", "docs", sessions=5, settings=settings))
+    story = [
+        "landing" if e.kind == Kind.LANDING_DONE else e.session
+        for e in site.events(Kind.LANDING_DONE, Kind.SESSION_STARTING)
+        if e.agent == "docs-01" or (e.kind == Kind.LANDING_DONE and e.data["kind"] == "work")
+    ]
+    began = [number for number, what in enumerate(story) if what != "landing"]
+    between = [story[a:b].count("landing") for a, b in itertools.pairwise([*began, len(story)])]
+    assert all(count >= 2 for count in between[:-1]) and between[-1] < 2, story
+    waits = [e.data["reason"] for e in site.events(Kind.SEAT_WAITING, agent="docs-01")]
+    assert waits and all(re.match(r"waits for \d landings? of others, by the schedule of docs", w) for w in waits), (
+        waits
+    )
+
+
+def test_of_two_seats_of_a_role_one_works(site: Site) -> None:
+    settings = Settings.model_validate({"role": {"docs": {"every": "1h"}}})
+    plan = site.plan("cat >/dev/null", "docs", settings=settings, sessions=None, until_idle=True)
+    site.run(replace(plan, seats=(Seat("docs-01", "docs"), Seat("docs-02", "docs"))))
+    assert len(site.events(Kind.SESSION_STARTING)) == 1
+
+
+def test_where_nothing_is_written_twice_dedup_costs_nothing(site: Site) -> None:
+    assert site.run(site.plan("true", "dedup", sessions=None, until_idle=True)) == "idle"
+    assert not site.events(Kind.SESSION_STARTING)
+    [skipped] = site.events(Kind.ROLE_SKIPPED)
+    assert describe(skipped) == "dedup-01: no session of dedup now: there is nothing to hand to it"
+
+
+def test_a_landing_is_measured_by_the_role_s_benchmark(site: Site) -> None:
+    (site.project.root / "pause.sh").write_text("sleep 0.3\n")
+    git("add", "-A", at=site.project.root)
+    git("commit", "-q", "-m", "Slow", at=site.project.root, env=PERSON)
+    with closing(Ledger(site.project.ledger)) as ledger:
+        worktree.sync_up(site.project, ledger, Settings())
+    settings = Settings.model_validate({"role": {"performance": {"benchmark": "sh pause.sh"}}})
+    script = "cat; echo true >pause.sh; git commit -qam 'Do not wait'; git push -q"
+    site.run(site.plan(script, "performance", settings=settings))
+    [measured] = site.events(Kind.ROLE_MEASURED)
+    assert measured.data["role"] == "performance" and measured.data["subject"] == "Do not wait"
+    assert measured.data["before"] >= 300 and measured.data["after"] < measured.data["before"]
+    told = Path(site.events(Kind.SESSION_STARTING)[0].data["log"]).read_text()
+    assert "# Handed to you: the benchmark" in told and "sh pause.sh" in told

@@ -1,4 +1,4 @@
-"""``team approve``: let a held push land."""
+"""``team approve``: let a held push land, or a held action run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import click
 
 
 @click.command("approve")
-@click.argument("number", type=int)
+@click.argument("name", metavar="NUMBER")
 @click.option("--note", "-m", default="", help="What the agent is told.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def command(number: int, note: str, as_json: bool) -> None:
-    """Let the held push NUMBER land; look at it first with `team held NUMBER`.
+def command(name: str, note: str, as_json: bool) -> None:
+    """Let the held push NUMBER land, or the held action run; look at it first with `team held NUMBER`.
 
-    With a gate it waits for its check like every other push.
+    With a gate a push waits for its check like every other one. An action runs once; the next like it is held again.
     """
     from team.cli import screen
-    from team.cli.held import open_upstream, person_name
+    from team.cli.held import open_actions, open_upstream, parse, person_name
 
+    number = parse(name)
+    if isinstance(number, str):
+        action = open_actions().approve(number, person_name(), note)
+        if as_json:
+            screen.print_json({"action": action.id, "approved": True})
+        else:
+            click.echo(f"action {action.id} is allowed; {action.agent} goes on within seconds")
+        return
     landed = open_upstream().held.approve(number, person_name(), note)
     if as_json:
         commit = landed.commit if landed else None

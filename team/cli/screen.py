@@ -108,13 +108,20 @@ def seat_table(view: View, now: float, last_line: Callable[[SeatView], str], *, 
             Text(one_line(", ".join(seat.tasks), 100) or "-"),
             Text(str(seat.n or "-")),
             Text("-" if seat.last_landing is None else f"{span(now - seat.last_landing)} ago"),
-            Text(seat.wait_reason or (seat.reason if seat.state == "ended" else "") or last_line(seat)),
+            Text(
+                "; ".join(f"{id} {call}" for id, call in seat.asks.items())
+                or seat.wait_reason
+                or (seat.reason if seat.state == "ended" else "")
+                or last_line(seat)
+            ),
         )
     return table
 
 
 def state_words(seat: SeatView) -> str:
-    """The state of a seat, with until when it waits or how its last session ended."""
+    """The state of a seat, with whom or until when it waits, or how its last session ended."""
+    if seat.asks:
+        return "waits for you"
     if seat.state == "waiting" and seat.wait_until is not None:
         return f"waiting until {time.strftime('%H:%M:%S', time.localtime(seat.wait_until))}"
     return f"ended ({seat.outcome})" if seat.state == "ended" and seat.outcome else seat.state

@@ -85,7 +85,7 @@ class Client(Protocol):
         """A fresh reader for one session."""
 
 
-CLIENTS: Sequence[str] = ("claude-code", "codex", "opencode", "command")
+CLIENTS: Sequence[str] = ("claude-code", "codex", "opencode", "builtin", "command")
 
 
 def client(name: str, argv: Sequence[str] = ()) -> Client:
@@ -102,6 +102,10 @@ def client(name: str, argv: Sequence[str] = ()) -> Client:
         from team.clients.opencode import OpenCode
 
         return OpenCode()
+    if name == "builtin":
+        from team.clients.builtin import Builtin
+
+        return Builtin()
     if name == "command":
         from team.clients.command import Command
 

@@ -32,7 +32,7 @@ from team.rehearsal.report import DemoReport, OwnReport, demo_report, own_report
 
 Say = Callable[[str], None]
 
-REAL = ("claude-code", "codex", "opencode")
+REAL = ("claude-code", "codex", "opencode", "builtin")
 """Clients that a scripted model can lead."""
 DEMO_SECONDS = 900.0
 """The demo takes about a minute; a demo that takes this long has failed."""
@@ -165,8 +165,9 @@ def _pick_runtime(say: Say) -> str:
 
 
 def _real_where_contained(client: str, runtime: str) -> str:
-    """The real client runs in containers only; what a user's own command does cannot be scripted."""
-    return client if client in REAL and runtime == "docker" else "stand-in"
+    """Real clients run in containers only, but for our own; what a user's own command does cannot be scripted."""
+    contained = client in REAL and runtime == "docker"
+    return client if contained or client == "builtin" else "stand-in"
 
 
 def _plan(root: Path, agents: int, client: str, runtime: str, say: Say) -> Plan:

@@ -203,11 +203,12 @@ class ProcessRuntime:
         _remove(self._volume(Path(name).name))
 
     def found(self, project: str) -> list[Found]:
-        return [
-            Found(id, labels["name"], labels["session"], self._runs(id), labels["entry"])
-            for id, labels in self._all()
-            if labels["project"] == project
-        ]
+        found = []
+        for id, labels in self._all():
+            if labels["project"] == project:
+                with contextlib.suppress(Gone):  # removed by another thread at this moment
+                    found.append(Found(id, labels["name"], labels["session"], self._runs(id), labels["entry"]))
+        return found
 
     def _all(self) -> Iterator[tuple[str, dict[str, str]]]:
         for path in sorted(self._root.glob("sessions/*/spec.json")):
@@ -240,10 +241,10 @@ def _started(pid: int) -> str:
 def _marked(id: str) -> Iterator[int]:
     """Processes that carry the mark of the session."""
     mark = f"{MARK}={id}\0".encode()
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a glob fails where a process ends meanwhile
         with contextlib.suppress(OSError):
-            if mark in path.read_bytes():
-                yield int(path.parent.name)
+            if name.isdigit() and mark in Path("/proc", name, "environ").read_bytes():
+                yield int(name)
 
 
 def _size(directory: Path) -> int:

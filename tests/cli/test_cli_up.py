@@ -71,7 +71,7 @@ def test_dirty_tree(team: CommandLine, root: Path) -> None:
         (["--role", "nope"], "unknown role 'nope'; known: "),
         (["--role", "review:0"], "--role review"),
         (["--role", "review:9999"], "at most 512"),
-        (["--client", "gpt"], "'gpt' is not one of 'claude-code', 'codex', 'opencode', 'command'"),
+        (["--client", "gpt"], "'gpt' is not one of 'claude-code', 'codex', 'opencode', 'builtin', 'command'"),
         (["--client", "command"], "team up --client command -- ARGV"),
         (["--client", "claude-code", "--", "sh"], "leave one of the two out"),
         (["--runtime", "process"], "containers only"),

@@ -46,9 +46,10 @@ def test_the_template_shows_the_defaults(root: Path) -> None:
     text = (root / "team.toml").read_text()
     (root / "team.toml").write_text(re.sub(r"(?m)^#(\w+ = )", r"\1", text))
     settings = config_file.load(root)
-    examples = {
+    examples: dict[str, object] = {
         "model": None,
         "budget": Budget(),
+        "builtin": settings.builtin.model_copy(update={"tokens": None, "seconds": None}),
         "breaker": settings.breaker.model_copy(update={"turns": None}),
         "test": replace(settings.test, memory=None),
         "oracle": replace(settings.oracle, memory=None),

@@ -25,7 +25,7 @@ def test_nothing_to_run_names_the_setting(argv: list[str]) -> None:
 
 
 def test_an_unknown_client_is_told_the_known_ones() -> None:
-    with pytest.raises(TeamError, match="known: claude-code, codex, opencode, command"):
+    with pytest.raises(TeamError, match="known: claude-code, codex, opencode, builtin, command"):
         client("clippy")
 
 

@@ -17,7 +17,7 @@ from team.rehearsal.project import make
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("client", ["codex", "opencode"])
+@pytest.mark.parametrize("client", ["codex", "opencode", "builtin"])
 def test_a_whole_session_through_the_real_door(client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -23,7 +23,12 @@ from .conftest import Stage
 
 pytestmark = pytest.mark.engine
 KEY = "sk-the-real-key-of-the-person-0123456789"
-MODELS = {"claude-code": "claude-sonnet-5", "codex": "gpt-6.2-sol", "opencode": "claude-sonnet-5"}
+MODELS = {
+    "claude-code": "claude-sonnet-5",
+    "codex": "gpt-6.2-sol",
+    "opencode": "claude-sonnet-5",
+    "builtin": "claude-sonnet-5",
+}
 LOOK = (
     "(env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; "
     "find / -xdev -type f -size -1M -newer /bin/sh -exec cat {} + 2>/dev/null) | grep -ac 'real[-]key-of'; true"
@@ -59,7 +64,7 @@ class Weather:
         return self._script.next(agent, session, turn, last_tool_result, prompt)
 
 
-@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
+@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode", "builtin"])
 def test_limits_cuts_and_hangs_are_outlasted_and_counted(
     stage: Stage, plan: Callable[..., Any], client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +111,7 @@ def seen_from_outside(stage: Stage) -> str:
     return json.dumps(told) + b"\n".join(arguments).decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("client", ["codex", "opencode"])
+@pytest.mark.parametrize("client", ["codex", "opencode", "builtin"])
 def test_killed_in_mid_stream_is_counted(stage: Stage, plan: Callable[..., Any], client: str) -> None:
     model = ScriptedModel(commands("echo hi"), fault=Fault("slow", delay=0.3))
 
@@ -123,7 +128,7 @@ def test_killed_in_mid_stream_is_counted(stage: Stage, plan: Callable[..., Any],
     assert len(stage.ledger(Kind.MODEL_RESERVED)) == len(calls)
 
 
-@pytest.mark.parametrize("client", ["codex", "opencode"])
+@pytest.mark.parametrize("client", ["codex", "opencode", "builtin"])
 def test_a_refused_key_stops_the_team_at_once(stage: Stage, plan: Callable[..., Any], client: str) -> None:
     model = ScriptedModel(commands("echo hi"), fault=Fault("401"))
     reason = stage.run(replace(plan(client), sessions=None), model=model)
@@ -132,7 +137,7 @@ def test_a_refused_key_stops_the_team_at_once(stage: Stage, plan: Callable[..., 
     assert len(stage.ledger(Kind.SESSION_CREATED)) == 1, "another session was started on a key that is refused"
 
 
-@pytest.mark.parametrize("client", ["codex", "opencode"])
+@pytest.mark.parametrize("client", ["codex", "opencode", "builtin"])
 def test_a_budget_that_is_spent_ends_the_session(stage: Stage, plan: Callable[..., Any], client: str) -> None:
     model = ScriptedModel(commands(*(f"echo {n}" for n in range(50))))
     spending = Budget.model_validate({"session": {"usd": 0.2}})

@@ -1,0 +1,143 @@
+"""The hand-over: a note in the repository, pushed, and what is not in main kept beside it as a patch.
+
+All of it is plumbing on the side: the work tree, its index and half-done merges stay as they are, so that this also
+works when the session is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from team.names import LOCK_DIR, TASK_DIR
+from team.text import clean, one_line
+
+HEADING = "## Handed over"
+MOST_LINES = 60
+"""Of a note."""
+MOST_PATCH = 200 << 10
+"""Bytes of a patch; more is left to the rescue."""
+_SECONDS = 150.0
+"""Of one git call: a push may wait for a gate."""
+_WAITS = re.compile(r"\b(?:queued|held) as \d")
+"""What upstream says of a push that is not refused, but has not landed yet."""
+_TRIES = 3
+
+
+class Failed(Exception):
+    """A git call failed; the message is what it said."""
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Hands over what the session in the clone ``root`` came to."""
+
+    root: Path
+    notes: str
+    """Path of the notes in the repository."""
+    session: str
+    seconds: float = _SECONDS
+    """Of each git call."""
+
+    def write(self, note: str, task: str, with_patch: bool, only_with_patch: bool = False) -> str:
+        """Push ``note`` on ``task`` to main, with the patch; what was done, in words.
+
+        ``only_with_patch``: nothing at all where main has everything.
+        """
+        try:
+            with tempfile.TemporaryDirectory() as aside:
+                self._git("fetch", "--quiet", "origin", "main")
+                patch = self._patch(Path(aside) / "index") if with_patch else b""
+                if only_with_patch and not patch:
+                    return "nothing to hand over: main has everything"
+                return self._push(Path(aside) / "index", note, task, patch)
+        except (Failed, OSError, subprocess.TimeoutExpired) as error:
+            return f"the hand-over was not pushed: {one_line(str(error), 1000)}"
+
+    def _patch(self, index: Path) -> bytes:
+        """What the work tree has and main lacks, without locks and notes."""
+        env = {"GIT_INDEX_FILE": str(index)}
+        self._git("read-tree", "HEAD", env=env)
+        self._git("add", "--all", "--ignore-errors", env=env)
+        tree = self._git("write-tree", env=env).decode().strip()
+        fork = self._git("merge-base", "HEAD", "FETCH_HEAD").decode().strip()
+        leave = [f":(exclude,top,literal){path}" for path in (LOCK_DIR, self.notes)]
+        patch = self._git("diff", "--binary", "--no-ext-diff", "--no-textconv", fork, tree, "--", ":(top)", *leave)
+        return patch if len(patch) <= MOST_PATCH else b""
+
+    def _push(self, index: Path, note: str, task: str, patch: bytes) -> str:
+        for left in reversed(range(_TRIES)):
+            self._git("fetch", "--quiet", "origin", "main")
+            try:
+                commit = self._commit(index, note, task, patch)
+                self._git("push", "--quiet", "origin", f"{commit}:refs/for/main")
+                break
+            except Failed as error:
+                if _WAITS.search(str(error)):  # it outlives this session
+                    return f"the hand-over waits: {one_line(str(error), 1000)}"
+                if not left:
+                    raise
+                patch = b"" if left == 1 else patch  # a patch may hold what upstream refuses
+        return f"handed over in {self.notes}" + (f", with {_patch_path(task)}" if patch else "")
+
+    def _commit(self, index: Path, note: str, task: str, patch: bytes) -> str:
+        """A commit on top of main that holds the note and the patch."""
+        env = {"GIT_INDEX_FILE": str(index)}
+        self._git("read-tree", "FETCH_HEAD", env=env)
+        try:
+            old = self._git("show", f"FETCH_HEAD:{self.notes}").decode("utf-8", "replace")
+        except Failed:
+            old = ""
+        files = {self.notes: with_note(old, entry(note, task, self.session, bool(patch))).encode()}
+        if patch:
+            files[_patch_path(task)] = patch
+        for path, content in files.items():
+            blob = self._git("hash-object", "-w", "--stdin", given=content).decode().strip()
+            self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", env=env)
+        tree = self._git("write-tree", env=env).decode().strip()
+        return self._git("commit-tree", tree, "-p", "FETCH_HEAD", "-m", f"Hand over {task}").decode().strip()
+
+    def _git(self, *args: str, env: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
+        done = subprocess.run(
+            ["git", *args],
+            cwd=self.root,
+            env={**os.environ, **(env or {})},
+            input=given,
+            capture_output=True,
+            timeout=self.seconds,
+        )
+        if done.returncode:
+            raise Failed(f"git {args[0]}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+        return done.stdout
+
+
+def entry(note: str, task: str, session: str, patch: bool) -> str:
+    """The note as a section of the notes."""
+    lines = [line.rstrip() for line in clean(note).strip().split("\n")][:MOST_LINES]
+    # A heading of its own would end the section for whoever replaces it.
+    lines = [re.sub(r"^#+\s*", "", line) for line in lines]
+    if patch:
+        path = _patch_path(task)
+        lines += ["", f"Unfinished changes: `git apply -3 {path}`, then `git rm -f {path}`."]
+    return "\n".join([f"### {task} ({session})", "", *lines, ""])
+
+
+def with_note(notes: str, new: str) -> str:
+    """``notes`` with the section ``new`` under the heading, in place of an older one of the same task."""
+    title = new.split(" (", 1)[0]
+    older = re.compile(rf"^{re.escape(title)} \(.*?(?=^#|\Z)", re.M | re.S)
+    notes = older.sub("", notes)
+    if not re.search(rf"^{re.escape(HEADING)}\s*$", notes, re.M):
+        notes = f"{notes.rstrip()}\n\n{HEADING}\n" if notes.strip() else f"{HEADING}\n"
+    before, heading, rest = re.split(rf"(^{re.escape(HEADING)}\s*?$\n?)", notes, maxsplit=1, flags=re.M)
+    rest = rest.strip("\n")
+    return f"{before}{heading.rstrip()}\n\n{new}" + (f"\n{rest}\n" if rest else "")
+
+
+def _patch_path(task: str) -> str:
+    return f"{TASK_DIR}/{task}.patch"
