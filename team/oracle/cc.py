@@ -52,7 +52,7 @@ def environment(
     programs = cache / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     link = programs / "team-cc"
-    if not link.exists():
+    if link.resolve() != _WRAPPER:
         link.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):  # another has just made it
             link.symlink_to(_WRAPPER)
@@ -74,11 +74,11 @@ def assign(root: Path, cache: Path, assignment: Path, units: Collection[str]) ->
     """Turn ``units`` to the candidate and all others to the reference: the next build in ``root`` remakes what changes.
 
     ``assignment`` is the file that says so; it must hold what the tree was last built by, or not exist. TeamError
-    for a unit that cannot be written in it.
+    for what cannot be a unit.
     """
     for unit in units:
-        if "\n" in unit or not unit:
-            raise TeamError(f"no unit can be called {unit!r}: rename the file")
+        if "\n" in unit or not unit or unit.startswith("/") or ".." in Path(unit).parts:
+            raise TeamError(f"{unit!r} is no unit: name a source file by its path from the project's folder")
     sources, made = outdated(root, cache, read(assignment), units)
     for path in made:
         path.unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from team.oracle.names import task_of
 from team.oracle.search import Search, Verdict
 from team.oracle.settings import OracleSettings
 from team.sampler.process import Ended, Job, Pool
+from team.sampler.suites.shell import telling
 from team.text import one_line
 
 CANNOT_TELL = 125
@@ -36,7 +37,6 @@ code=$?
 exit "$code"
 """
 _MOST_UNITS = 200_000
-_HINTS = ("error", "undefined", "fail", "assert", "wrong", "mismatch", "differ", "abort", "fault", "expected")
 
 
 class Stopped(TeamError):
@@ -255,9 +255,7 @@ class _Copy:
 
 def _telling(output: bytes) -> str:
     """The line of a build's or check's output that tells most."""
-    lines = [one_line(line, 160) for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-    hints = [line for line in lines if any(word in line.lower() for word in _HINTS) and "left out" not in line]
-    return hints[0] if hints else lines[-1] if lines else ""
+    return one_line(telling(output.decode("utf-8", "replace")), 160)
 
 
 def _units(root: Path, settings: OracleSettings) -> list[str]:
