@@ -41,8 +41,8 @@ class Report:
     seconds: float = 0.0
 
 
-Claim = Callable[[Culprit], bool]
-"""Claims the task of a culprit; False where somebody else holds it."""
+Claim = Callable[[Culprit], bool | None]
+"""Claims the task of a culprit; False where somebody else holds it, None where there is nobody to claim it from."""
 
 
 def run(bench: Bench, say: Say) -> Report:
@@ -94,8 +94,10 @@ def next_one(bench: Bench, seed: str, held: Callable[[], set[str]], claim: Claim
                 return _counted(report, bench)
         (culprit,) = found
         bench.add(culprit)
-        if claim(culprit):
-            report.culprits, report.claimed = [culprit], culprit.task
+        claimed = claim(culprit)
+        if claimed is not False:
+            report.culprits, report.claimed = [culprit], culprit.task if claimed else ""
+            report.rest = None  # with this one in it
             return _counted(report, bench)
         say(f"{culprit.task} is somebody else's; looking for another")
         taken.add(min(culprit.units))
@@ -120,7 +122,7 @@ def _counted(report: Report, bench: Bench) -> Report:
 def claimer(env: Mapping[str, str]) -> Claim:
     """Claims at the session's door. Outside a session nothing is claimed: what was found is just told."""
     if not (env.get("TEAM_SESSION") and env.get("TEAM_DOOR")):
-        return lambda culprit: True
+        return lambda culprit: None
     door = DoorClient(env)
 
     def claim(culprit: Culprit) -> bool:
