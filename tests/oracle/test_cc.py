@@ -424,10 +424,10 @@ def test_it_starts_by_the_path_of_its_file(tree: Tree) -> None:
     assert tree.run(str(wrapper), "-c", "a.c").returncode == 0
 
 
-@pytest.mark.parametrize("unit", ["", "a\nb.c", "../a.c", "sub/../../a.c", "/a.c"])
+@pytest.mark.parametrize("unit", ["", "a\nb.c", "a\0b.c"])
 def test_what_cannot_be_a_unit(tree: Tree, unit: str) -> None:
     tree.assign("a.c")
-    with pytest.raises(TeamError, match="is no unit: name a source file by its path from the project's folder"):
+    with pytest.raises(TeamError, match="is no unit: a name is one line"):
         tree.assign("sub/b.c", unit)
     assert cc.read(tree.assignment) == ["a.c"]
 
