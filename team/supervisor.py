@@ -198,6 +198,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._moved = asyncio.Event()
         self._health = Health()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._errors: list[BaseException] = []
         self._reason = ""
         self._now = False
@@ -495,10 +496,17 @@ class Supervisor:
             self._deliver()
             await asyncio.sleep(PUMP_SECONDS)
 
+    def _beside(self, what: Callable[..., None], *args: Any) -> None:
+        """Do ``what`` in a thread; nobody waits for it."""
+        task = asyncio.create_task(asyncio.to_thread(what, *args))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def _deliver(self) -> None:
         for event in self.team.ledger.events(after=self._seen):
             self._seen = event.id
             if event.kind == Kind.LANDING_DONE and _is_work(event):
+                self._beside(self.team.tests.landed, self.team.project.upstream, str(event.data["new"]))
                 self._main_moved()
             if (news := self._health.feed(event)) is not None and not self._stopping.is_set():
                 self.team.ledger.append_all([news])

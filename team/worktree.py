@@ -5,11 +5,13 @@ Git runs here as the person does: with their configuration, identity and hooks. 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -337,11 +339,18 @@ def _check_free(root: Path) -> None:
             pointer.unlink()  # killed between creating and writing it
         elif not _ID.match(content):
             raise TeamError(f"{pointer} is not team's; rename it, team keeps a pointer to its state there")
-    if (link.is_symlink() or link.exists()) and _linked_state(root) is None:
+    if (link.is_symlink() or link.exists()) and _linked_state(root) is None and not _has_tests_alone(link):
         raise TeamError(f"{link} is not team's; rename it, team keeps a link to its logs there")
     url = _config(root, f"remote.{REMOTE}.url")
     if url is not None and _RECEIVER not in (_config(root, f"remote.{REMOTE}.receivepack") or ""):
         raise TeamError("the repository has a remote called team already; `git remote rename team OTHER-NAME` first")
+
+
+def _has_tests_alone(directory: Path) -> bool:
+    """Whether this is what ``team test`` makes before there is a team: a directory of its logs, and nothing else."""
+    if directory.is_symlink() or not directory.is_dir():
+        return False
+    return [path.name for path in directory.iterdir()] == ["tests"]
 
 
 def _linked_state(root: Path) -> Path | None:
@@ -393,6 +402,33 @@ def _make(root: Path) -> Project:
     return project
 
 
+def _take_over(directory: Path, project: Project) -> None:
+    """Bring the logs of ``team test`` to the others, and remove their directory."""
+    if not (project.logs / "tests").exists():
+        shutil.move(directory / "tests", project.logs / "tests")
+    else:
+        for path in (directory / "tests").iterdir():
+            if not (project.logs / "tests" / path.name).exists():
+                shutil.move(path, project.logs / "tests" / path.name)
+        shutil.rmtree(directory / "tests")
+    directory.rmdir()
+
+
+def _take_memory(project: Project) -> None:
+    """What ``team test`` and ``team oracle`` knew before there was a team becomes the team's."""
+    here = _git_path(project.root, "--git-common-dir") / "team"
+    for ours in (project.tests, project.oracle):
+        theirs = here / ours.name
+        if not theirs.is_file() or ours.exists():
+            continue
+        with (
+            contextlib.suppress(sqlite3.Error),  # not worth a team that cannot start
+            contextlib.closing(sqlite3.connect(theirs)) as old,
+            contextlib.closing(sqlite3.connect(ours)) as new,
+        ):
+            old.backup(new)
+
+
 def _connect(project: Project) -> None:
     """Make, or mend, what the work tree holds of team; each step may have been done before."""
     root = project.root
@@ -400,8 +436,11 @@ def _connect(project: Project) -> None:
     project.logs.mkdir(mode=0o700, exist_ok=True)
     link = root / LOG_LINK
     if not link.is_symlink() or link.readlink() != project.logs:
+        if _has_tests_alone(link):
+            _take_over(link, project)
         link.unlink(missing_ok=True)
         link.symlink_to(project.logs)
+    _take_memory(project)
     # -P: without it python would import from the directory that git runs in, which agents wrote
     receiver = f"{shlex.quote(sys.executable)} -P -m {_RECEIVER}"
     remote = {

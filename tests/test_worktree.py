@@ -402,3 +402,20 @@ def test_state_on_another_file_system(root: Path, monkeypatch: pytest.MonkeyPatc
         assert run(project.upstream, "rev-parse", "main", "v1").split() == [run(root, "rev-parse", "HEAD")] * 2
         run(project.upstream, "fsck", "--strict")
         assert worktree.behind(project) == 0
+
+
+def test_what_team_test_knew_before_there_was_a_team_is_the_teams(root: Path) -> None:
+    from contextlib import closing
+
+    from team.sampler.cases import Outcome, Result
+    from team.sampler.memory import File, Run
+
+    logs = root / "agent_logs" / "tests"
+    logs.mkdir(parents=True)
+    (logs / "20260101-000000.log").write_text("ok a\n")
+    with closing(File(root / ".git" / "team" / "tests.db")) as before:
+        before.record(Run("me", "", "c", "tree", "", "", "all", 1, 1.0, [Result("a", Outcome.PASSED, 0.1)]))
+    project = worktree.open_project(root)
+    assert (root / "agent_logs").is_symlink() and (project.logs / "tests" / "20260101-000000.log").exists()
+    with closing(File(project.tests)) as after:
+        assert [seen.outcome for seen in after.history("", "a")] == ["passed"]

@@ -52,7 +52,7 @@ def environment(
     programs = cache / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     link = programs / "team-cc"
-    if not link.exists():
+    if link.resolve() != _WRAPPER:
         link.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):  # another has just made it
             link.symlink_to(_WRAPPER)
@@ -74,16 +74,16 @@ def assign(root: Path, cache: Path, assignment: Path, units: Collection[str]) ->
     """Turn ``units`` to the candidate and all others to the reference: the next build in ``root`` remakes what changes.
 
     ``assignment`` is the file that says so; it must hold what the tree was last built by, or not exist. TeamError
-    for a unit that cannot be written in it.
+    for what cannot be a unit.
     """
     for unit in units:
-        if "\n" in unit or not unit:
-            raise TeamError(f"no unit can be called {unit!r}: rename the file")
+        if not unit or "\n" in unit or "\0" in unit:
+            raise TeamError(f"{unit!r} is no unit: a name is one line, like a source file's path in the project")
     sources, made = outdated(root, cache, read(assignment), units)
     for path in made:
         path.unlink(missing_ok=True)
     for path in sources:
-        with contextlib.suppress(OSError):  # it is not there: the build will make it, or say so
+        with contextlib.suppress(OSError):  # it is not there: no file, or the build will make it, or say so
             os.utime(path)
     temporary = assignment.with_name(f"{assignment.name}.{os.getpid()}")
     text = "".join(f"{unit}\n" for unit in sorted(units))
@@ -99,15 +99,22 @@ def outdated(root: Path, cache: Path, old: Collection[str], new: Collection[str]
     """
     changed = set(old) ^ set(new)
     made = (root / output for unit, output in _records(cache) if unit in changed)
-    return [root / unit for unit in sorted(changed)], sorted({path for path in made if path.exists()})
+    own = [root / unit for unit in sorted(changed) if not unit.startswith("/") and ".." not in unit.split("/")]
+    return own, sorted({path for path in made if path.exists()})
+
+
+def compiled(cache: Path) -> set[str]:
+    """Units that have been compiled, ever."""
+    return {unit for unit, _ in _records(cache)}
 
 
 def read(assignment: Path) -> list[str]:
     """The units that an assignment turns to the candidate; none where there is no such file."""
     try:
-        return assignment.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        text = assignment.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return []
+    return [line for line in text.split("\n") if line]  # a name may hold what else ends a line
 
 
 def units(root: Path, listing: Path) -> list[str]:
@@ -115,11 +122,13 @@ def units(root: Path, listing: Path) -> list[str]:
     return [unit for unit in dict.fromkeys(read(listing)) if (root / unit).exists()]
 
 
-def failures(cache: Path) -> list[Failure]:
-    """What could not be compiled when it was last tried, by unit and compiler."""
+def failures(cache: Path, since: float = 0.0) -> list[Failure]:
+    """What could not be compiled when it was last tried, after ``since`` (Unix time), by unit and compiler."""
     found = []
     for file in (cache / "failed").glob("*"):
         with contextlib.suppress(FileNotFoundError, ValueError):  # it was mended meanwhile
+            if file.stat().st_mtime < since:
+                continue
             text = file.read_text(encoding="utf-8", errors="replace")
             unit, compiler, code, said = text.split("\n", 3)
             found.append(Failure(unit, compiler, int(code), _message(said.splitlines())))

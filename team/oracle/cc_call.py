@@ -28,6 +28,8 @@ def main(argv: list[str]) -> int:
             if any(units.values()) and "-E" in line.words and _under_ccache():
                 return 1
             become_reference(settings, argv)
+        if line.mode != "link" and line.output and len(line.sources) + len(line.others) > 1:
+            become_reference(settings, argv)  # it will say that this cannot be
         if line.mode == "link":
             return _compile_and_link(settings, line, units, argv)
         return _compile_all(settings, line, units)

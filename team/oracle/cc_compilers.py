@@ -60,9 +60,15 @@ class Settings:
 
 
 def _command(name: str, root: str) -> list[str]:
-    """A compiler's command from the environment; a program with a path that is not absolute is the project's."""
+    """A compiler's command from the environment. The program, and what it is given (``python3 tools/cc.py``), is the
+    project's where it is a path that is not absolute, and there is such a file."""
     words = lines.split(os.environ.get(f"TEAM_ORACLE_{name.upper()}", ""))
-    return [os.path.join(root, words[0]), *words[1:]] if words and "/" in words[0] else words
+    return [_own(word, root, program=n == 0) for n, word in enumerate(words)]
+
+
+def _own(word: str, root: str, *, program: bool) -> str:
+    path = os.path.join(root, word)
+    return path if "/" in word and (program or os.path.isfile(path)) else word
 
 
 def become_reference(settings: Settings, argv: list[str]) -> NoReturn:

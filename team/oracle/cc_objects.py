@@ -15,7 +15,7 @@ import os
 from _blake2 import blake2b
 
 _FORMAT = b"team-cc 1"
-_ROOT = "\0root\0"  # stands for the project's path; no file name holds it
+_ROOT, _MAKE_ROOT = "\0root\0", "\0make\0"  # stand for the project's path, and for it as make writes it
 _ENVIRONMENT = (
     "CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH OBJC_INCLUDE_PATH GCC_EXEC_PREFIX COMPILER_PATH SOURCE_DATE_EPOCH "
     "TEAM_ORACLE_VERSION"
@@ -28,6 +28,9 @@ class Files:
     def __init__(self, root: str) -> None:
         """``root``: absolute, no link in it."""
         self.root = root
+        self._places = {_ROOT: root}
+        if " " in root:
+            self._places[_MAKE_ROOT] = root.replace(" ", "\\ ")
         self.cwd = os.getcwd()
 
     def name(self, path: str) -> str:
@@ -44,10 +47,16 @@ class Files:
         return os.path.join(self.root, name)
 
     def hide(self, text: str) -> str:
-        return text.replace(self.root + "/", _ROOT + "/").replace(self.root + "\n", _ROOT + "\n")
+        """``text`` without the project's path."""
+        for sign, place in self._places.items():
+            text = text.replace(place + "/", sign + "/").replace(place + "\n", sign + "\n")
+        return text
 
     def show(self, text: str) -> str:
-        return text.replace(_ROOT, self.root)
+        """What :meth:`hide` made of ``text``, undone."""
+        for sign, place in self._places.items():
+            text = text.replace(sign, place)
+        return text
 
 
 class Key:

@@ -15,7 +15,7 @@ class Repeated:
 
     Wald's sequential test: where a check is wrong at a rate r, either way, one outcome makes its side (1 - r) / r times
     likelier, so a set is decided when one side is ahead of the other by a number that rate and confidence give.
-    At 20 % and 99.9 % that is 5 ahead, after 8 outcomes on average; of a fixed number it would take 17 for all.
+    At 20 % and 99.9 % that is 5 ahead, after 8 outcomes on average; a fixed number would have to be 21.
     At a rate of 0 the first outcome decides.
     """
 

@@ -12,10 +12,10 @@ from team import git
 from team.door_client import DoorClient
 from team.errors import TeamError
 from team.names import LOCK_DIR
-from team.oracle.memory import Culprit
+from team.oracle.memory import Culprit, Known
 from team.oracle.mix import Bench, Say, search
 from team.oracle.names import task_of
-from team.oracle.search import Verdict
+from team.oracle.search import Search, Verdict
 from team.sampler.landed import OWN
 
 _MOST_TURNS = 1000
@@ -41,8 +41,8 @@ class Report:
     seconds: float = 0.0
 
 
-Claim = Callable[[Culprit], bool]
-"""Claims the task of a culprit; False where somebody else holds it."""
+Claim = Callable[[Culprit], bool | None]
+"""Claims the task of a culprit; False where somebody else holds it, None where there is nobody to claim it from."""
 
 
 def run(bench: Bench, say: Say) -> Report:
@@ -54,19 +54,27 @@ def run(bench: Bench, say: Say) -> Report:
         report.culprits += broken
         gone = {unit for culprit in broken for unit in culprit.units}
         free = [unit for unit in free if unit not in gone]
-        (everything,) = bench.verdicts([frozenset(free)])
-        say(f"{len(report.culprits)} units that the candidate cannot compile so far")
+        everything = bench.proven(free)
+        say(f"units that the candidate cannot compile so far: {len(report.culprits)}")
     report.rest, report.rest_reason = everything.verdict, everything.reason
     if everything.verdict is not Verdict.PASSES:
-        found, hunt = search(bench, free, say)
+        found, hunt, rest = _all(bench, free, say)
         report.culprits += found
         report.undecided = [free[i] for i in sorted(hunt.suspects)]
-        left = frozenset(free) - {min(culprit.units) for culprit in found}
-        (rest,) = bench.verdicts([left])
         report.rest, report.rest_reason = rest.verdict, rest.reason
     for culprit in report.culprits:
         bench.add(culprit)
     return _counted(report, bench)
+
+
+def _all(bench: Bench, free: Sequence[str], say: Say) -> tuple[list[Culprit], Search, Known]:
+    """The sets that fail, and the verdict of what is left; once more where others' verdicts have hidden some."""
+    believes = bench.believes
+    found, hunt = search(bench, free, say)
+    rest = bench.proven(frozenset(free) - {min(culprit.units) for culprit in found})
+    if rest.verdict is Verdict.FAILS:
+        bench.doubt()
+    return (found, hunt, rest) if bench.believes == believes else _all(bench, free, say)
 
 
 def next_one(bench: Bench, seed: str, held: Callable[[], set[str]], claim: Claim, say: Say) -> Report:
@@ -81,7 +89,7 @@ def next_one(bench: Bench, seed: str, held: Callable[[], set[str]], claim: Claim
         aside = held() | taken
         free = [unit for unit in order if unit not in aside]
         report.held = len(order) - len(free)
-        (everything,) = bench.verdicts([frozenset(free)])
+        everything = bench.proven(free)
         report.rest, report.rest_reason = everything.verdict, everything.reason
         if everything.verdict is Verdict.PASSES:
             return _counted(report, bench)
@@ -94,8 +102,10 @@ def next_one(bench: Bench, seed: str, held: Callable[[], set[str]], claim: Claim
                 return _counted(report, bench)
         (culprit,) = found
         bench.add(culprit)
-        if claim(culprit):
-            report.culprits, report.claimed = [culprit], culprit.task
+        claimed = claim(culprit)
+        if claimed is not False:
+            report.culprits, report.claimed = [culprit], culprit.task if claimed else ""
+            report.rest = None  # with this one in it
             return _counted(report, bench)
         say(f"{culprit.task} is somebody else's; looking for another")
         taken.add(min(culprit.units))
@@ -103,9 +113,11 @@ def next_one(bench: Bench, seed: str, held: Callable[[], set[str]], claim: Claim
 
 
 def _uncompilable(bench: Bench, free: Sequence[str]) -> list[Culprit]:
-    """Those that the candidate cannot compile, in the order of ``free``."""
+    """Those that the candidate cannot compile, in the order of ``free``; each alone cannot be built either."""
     place = {unit: n for n, unit in enumerate(free)}
-    return sorted(bench.uncompilable(free), key=lambda culprit: place[culprit.units[0]])
+    found = sorted(bench.uncompilable(free), key=lambda culprit: place[culprit.units[0]])
+    alone = bench.verdicts([frozenset(culprit.units) for culprit in found], own=True)
+    return [culprit for culprit, known in zip(found, alone, strict=True) if known.verdict is Verdict.UNTESTABLE]
 
 
 def _counted(report: Report, bench: Bench) -> Report:
@@ -120,7 +132,7 @@ def _counted(report: Report, bench: Bench) -> Report:
 def claimer(env: Mapping[str, str]) -> Claim:
     """Claims at the session's door. Outside a session nothing is claimed: what was found is just told."""
     if not (env.get("TEAM_SESSION") and env.get("TEAM_DOOR")):
-        return lambda culprit: True
+        return lambda culprit: None
     door = DoorClient(env)
 
     def claim(culprit: Culprit) -> bool:

@@ -71,8 +71,9 @@ class Lane(Hunt):
     A unit that makes untestable what passes without it waits at the end, as it may need others.
     """
 
-    def __init__(self, line: list[int], clean: int = 0, aside: Sequence[int] = ()) -> None:
+    def __init__(self, line: list[int], clean: int = 0, aside: Sequence[int] = (), *, passed: int = 0) -> None:
         super().__init__(line)
+        self.passed = passed  # so many units passed, if only in parts
         self.clean = self.low = clean  # so many units from the line's beginning pass
         self.bad: int | None = None  # so many cannot be tested
         self.doubt: int | None = None  # the same, but perhaps by chance: the next place is tried first
@@ -102,11 +103,18 @@ class Lane(Hunt):
             self.clean = self.low = at
         elif self.fail is not None and self.clean >= self.fail - self.waiting:
             self.low = at
-        elif self.bad is None and self.doubt in (None, at) and len(self.open) > 1:
+        elif self.bad is None and self.doubt is None:
             self.doubt = at
-        else:
+        elif at != self.doubt:
             self.bad = min(at, self.bad or at, self.doubt or at)
         self._tidy()
+
+    def cuts(self, slots: int, chance: Callable[[int], float]) -> list[int]:
+        cuts, places = set(super().cuts(slots, chance)), self.open
+        if self.doubt in cuts:
+            cuts.remove(self.doubt)
+            cuts.add(self.doubt + 1 if self.doubt + 1 in places else self.doubt - 1)
+        return sorted(cuts)
 
     def _tidy(self) -> None:
         end = len(self.line) + 1 if self.fail is None else self.fail
@@ -120,7 +128,7 @@ class Lane(Hunt):
     def shares(self, slots: int, chance: Callable[[int], float]) -> list[int]:
         known = self.fail is not None or self.bad is not None
         places = self.open
-        if not known and slots == 1 and chance(len(places)) >= LAST:
+        if not known and (self.clean < self.passed or (slots == 1 and chance(len(places)) >= LAST)):
             cuts = {places[-1]}
         else:
             end = chance(len(places) + 1) if known else 0.0
@@ -129,9 +137,6 @@ class Lane(Hunt):
                 places[bisect_left(places, -level, key=lambda at: -chance(at - places.start + 1), hi=len(places) - 1)]
                 for level in levels
             }
-        if self.doubt in cuts:
-            cuts.remove(self.doubt)
-            cuts.add(self.doubt + 1 if self.doubt + 1 in places else self.doubt - 1)
         return sorted(cuts)
 
     def take(self) -> tuple[int, list[int]]:
@@ -156,7 +161,9 @@ class Lane(Hunt):
     @property
     def untouched(self) -> int:
         """How many units at the end could as well be a lane of their own."""
-        return len(self.line) - self.fail if self.fail is not None else (len(self.line) - self.clean) // 2
+        if self.fail is not None:
+            return len(self.line) - self.fail
+        return 0 if self.clean < self.passed else (len(self.line) - self.clean) // 2
 
     def split(self) -> Lane:
         at = len(self.line) - self.untouched
@@ -170,9 +177,11 @@ class Lane(Hunt):
         self.asked.clear()
 
     def left(self, chance: Callable[[int], float]) -> float:
-        rest = len(self.line) - self.clean
-        culprits = (self.fail is not None) - math.log(max(chance(rest), 1e-9))
-        return culprits * (math.log2(1 + rest / max(1.0, culprits)) + 2)
+        """How many checks it may still take: for the unit hunted now, and for as many as the rest may hold."""
+        rest = len(self.line) - (self.fail or self.clean)
+        culprits = -math.log(max(chance(rest), 1e-9)) if self.passed <= self.clean else 0
+        now = math.log2(self.fail - self.low) + 2 if self.fail is not None else 0
+        return now + culprits * (math.log2(1 + rest / max(1.0, culprits)) + 2)
 
 
 class Group:
@@ -213,6 +222,12 @@ class Group:
             sizes = range(1, len(self.units) - 1 if len(self.units) <= _SMALL else 2)
             masks += [mask_of(part, max(part) + 1) for size in sizes for part in combinations(self.units, size)]
         return masks
+
+    @property
+    def left(self) -> float:
+        """How many checks it may still take: one as long as it is likely a single unit."""
+        single = self.complete or (len(self.units) == 1 and self.hunt.low < 0)
+        return 1 if single else math.log2(1 + len(self.hunt.open)) + len(self.units) + 1
 
     def suspects(self) -> Units:
         return frozenset(self.units) | (frozenset() if self.complete else frozenset(self.hunt.line))

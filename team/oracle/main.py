@@ -26,7 +26,7 @@ from team.oracle import settings as settings_
 from team.oracle.memory import Culprit, File, Memory, Remote
 from team.oracle.search import Verdict
 from team.sampler.landed import OWN
-from team.sampler.main import half_of_memory
+from team.sampler.main import Help, Parser, half_of_memory
 from team.text import one_line
 
 
@@ -49,13 +49,14 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="team oracle",
         description="Find what a candidate gets wrong, with a known-good reference beside it.",
         allow_abbrev=False,
+        formatter_class=Help,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     common.add_argument("--json", action="store_true", help="one JSON document")
     common.add_argument("-j", "--jobs", type=int, metavar="N", help="builds (or comparisons) at once")
     common.add_argument("--agent", metavar="NAME", help="outside a session: who searches (in one: TEAM_AGENT)")

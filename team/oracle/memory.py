@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from team.door_client import DoorClient
 from team.errors import TeamError
+from team.oracle.names import task_of
 from team.oracle.search import Verdict
 from team.text import clean
 
@@ -28,6 +29,7 @@ MOST = 1_000_000
 MOST_NOTED = 10_000
 """Culprits that the ledger hears of in one run of the team."""
 _MOST_ASKED = 10_000
+_MOST_UNITS, _MOST_CULPRITS = 1000, 10_000
 _REASON = 300
 
 
@@ -95,9 +97,15 @@ class File:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._clock, self._lock, self._count = clock, threading.Lock(), 0
         self._db = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(_SCHEMA)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            if isinstance(error, sqlite3.OperationalError):  # somebody else has it, no room, no right
+                raise
+            raise TeamError(f"{path}: {error}; remove it, only verdicts of earlier builds are in it") from None
 
     def close(self) -> None:
         with self._lock:
@@ -146,6 +154,8 @@ class File:
         row = (setting, json.dumps(sorted(culprit.units)), culprit.reason[:_REASON], culprit.task, culprit.agent)
         with self._writing() as db:
             db.execute("INSERT OR REPLACE INTO culprits VALUES (?, ?, ?, ?, ?, ?)", (*row, self._clock()))
+            if db.execute("SELECT count(*) FROM culprits").fetchone()[0] > _MOST_CULPRITS:
+                db.execute("DELETE FROM culprits WHERE at <= (SELECT at FROM culprits ORDER BY at LIMIT 1)")
 
     def culprits(self, setting: str) -> list[Culprit]:
         sql = "SELECT units, reason, task, agent, at FROM culprits WHERE setting = ? ORDER BY at LIMIT 10000"
@@ -191,14 +201,18 @@ def answer(memory: Memory, what: str, body: bytes, agent: str) -> tuple[dict[str
             memory.record(setting, dict(list(known.items())[:_MOST_ASKED]), agent)
             return {}, None
         if what == "add":
-            units = tuple(_text(unit, 1000) for unit in _few(asked["units"]))
-            culprit = Culprit(units, clean(str(asked["reason"]))[:_REASON], _text(asked["task"], 100), agent)
+            units = tuple(sorted({_text(unit, 1000) for unit in _few(asked["units"])}))
+            if len(units) > _MOST_UNITS:
+                raise ValueError
+            culprit = Culprit(units, clean(str(asked["reason"]))[:_REASON], task_of(units[0]), agent)
             memory.add(setting, culprit)
             return {}, culprit
         if what == "culprits":
             return {"culprits": [asdict(one) for one in memory.culprits(setting)]}, None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         pass
+    except sqlite3.Error as error:
+        raise TeamError(f"verdicts cannot be kept or found now: {error}") from None
     raise TeamError("this is no question of `team oracle`; run it from the container's own /opt/team")
 
 

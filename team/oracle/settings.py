@@ -170,7 +170,13 @@ def _checked(key: str, default: object, value: object, where: tuple[str, ...]) -
     return _number(key, value, where)
 
 
-_RANGES = {"flaky": (0.0, 0.45), "confidence": (0.5, 0.999999)}
+_RANGES = {
+    "flaky": (0.0, 0.45),
+    "confidence": (0.5, 0.999999),
+    "jobs": (1, 256),
+    "count": (1, 10_000_000),
+    "memory": (1, 1 << 60),
+}
 
 
 def _number(key: str, value: object, where: tuple[str, ...]) -> float | int:
@@ -178,4 +184,4 @@ def _number(key: str, value: object, where: tuple[str, ...]) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < math.inf or value > high:
         limits = f"from {low:g} to {high:g}" if key in _RANGES else "above 0"
         raise WrongOracle(where, f"expected a number {limits}")
-    return float(value) if key in ("timeout", *_RANGES) else int(value)
+    return float(value) if key in ("timeout", "flaky", "confidence") else int(value)

@@ -5,12 +5,15 @@ What a build made stays, so that the next one makes only what changed; the agent
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import itertools
 import os
 import shutil
 import stat
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from team import git
 from team.errors import TeamError
@@ -57,8 +60,21 @@ def files(root: Path) -> list[str]:
         out = git.git("ls-files", "-z", "-c", "-o", "--exclude-standard", at=root, env=OWN, seconds=120)
         names = {os.fsdecode(name) for name in out.split(b"\0") if name}
     else:
-        names = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()}
+        names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink()}
     return sorted(name for name in names if os.path.lexists(root / name) and not name.startswith("agent_logs/"))
+
+
+def take(home: Path) -> tuple[Path, BinaryIO]:
+    """A copy that no other process builds in, and what keeps it so: it is the caller's until that is closed."""
+    for n in itertools.count():
+        lock = (home / f"tree-{n}.lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        return home / f"tree-{n}", lock
+    raise AssertionError
 
 
 def bring_up_to_date(root: Path, copy: Path) -> None:
@@ -66,28 +82,52 @@ def bring_up_to_date(root: Path, copy: Path) -> None:
     copy.mkdir(parents=True, exist_ok=True)
     now = files(root)
     manifest = copy / _MANIFEST
-    before = manifest.read_text("utf-8", "surrogateescape").split("\0") if manifest.exists() else []
+    started = manifest.exists()
+    before = os.fsdecode(manifest.read_bytes()).split("\0") if started else []
     for name in set(before) - set(now):
         if name:
             _remove(copy / name)
     for name in now:
-        _copy(root / name, copy / name)
-    manifest.write_text("\0".join(now), "utf-8", "surrogateescape")
+        _copy(root / name, copy / name, started=started)
+    manifest.write_bytes(os.fsencode("\0".join(now)))
 
 
-def _copy(source: Path, target: Path) -> None:
+def strip(copy: Path) -> None:
+    """Remove what was built in ``copy``: what a build that was killed left half made cannot be told from the rest."""
+    manifest = copy / _MANIFEST
+    kept = {_MANIFEST, *(os.fsdecode(manifest.read_bytes()).split("\0") if manifest.exists() else [])}
+    parents = {str(parent) for name in kept for parent in Path(name).parents}
+    for folder, folders, names in os.walk(copy):
+        for name in [*folders, *names]:
+            path = Path(folder) / name
+            place = str(path.relative_to(copy))
+            if place not in kept and place not in parents:
+                _remove(path)
+        folders[:] = [name for name in folders if str((Path(folder) / name).relative_to(copy)) in parents]
+
+
+def _copy(source: Path, target: Path, *, started: bool) -> None:
+    """``started``: something may have been built already, so what changed is newer than that, whenever it was
+    written."""
     want = source.lstat()
     if stat.S_ISDIR(want.st_mode):  # a submodule
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
         return
     if os.path.lexists(target):
         have = target.lstat()
-        same = (have.st_size, have.st_mtime_ns, have.st_mode) == (want.st_size, want.st_mtime_ns, want.st_mode)
-        if same and not stat.S_ISLNK(want.st_mode):
+        alike = (have.st_size, have.st_mode) == (want.st_size, want.st_mode)
+        if alike and (_time(have) == _time(want) or _content(source) == _content(target)):
             return
         _remove(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, target, follow_symlinks=False)
+    if started:
+        os.utime(target, follow_symlinks=False)
+
+
+def _time(found: os.stat_result) -> int:
+    """When a file was changed; a link has no time that tells anything."""
+    return found.st_ino if stat.S_ISLNK(found.st_mode) else found.st_mtime_ns
 
 
 def _remove(path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from team import config_file
+from team import config_file, prompt
 from team.config import Budget
 from team.errors import TeamError
 from team.git import line
@@ -122,7 +122,7 @@ def rehearse(root: Path, *, agents: int, client: str, runtime: str, say: Say) ->
     try:
         base = line("rev-parse", "--verify", "HEAD^{commit}", at=root)
         Upstream.create(project, root, base)
-        test = plan.settings.test.command
+        test = prompt.about_tests(root, plan.settings.test)["test_command"]
         asyncio.run(_run(project, plan, ScriptedModel(OwnScript(test)), say))
         with closing(Ledger(project.ledger)) as ledger:
             report = own_report(

@@ -10,6 +10,8 @@ from team.rehearsal.script import Step
 SCRATCH = "team-rehearsal"
 """Directory of the scratch files, one an agent; only ever on the throw-away copy."""
 MOST_TURNS = 20
+MOST_PUSHES = 5
+"""Turns up to which a push that was refused is tried again."""
 TEST_SECONDS = 540.0
 """Longest run of the test command; clients' shells end a command after ten minutes."""
 
@@ -46,6 +48,8 @@ class OwnScript:
                 return Step(
                     commands=(protocol.land(task, f"Rehearsal of {agent}", f"-f {scratch_path(agent)}", release=False),)
                 )
+            case "NOT_LANDED" if turn > MOST_PUSHES:
+                return Step("The push is refused again and again, so I stop here.")
             case "NOT_LANDED":
                 return Step(commands=(protocol.pull(task, "true"),))
             case "LANDED" | "NOT_RELEASED":
@@ -64,6 +68,7 @@ def _try_out(agent: str, test: str) -> str:
     return f"""\
 {begin}timeout {TEST_SECONDS:.0f} sh -c {shlex.quote(test)} >.git/said 2>&1 </dev/null; code=$?
 tail -n 15 .git/said
-why=; [ $code = 0 ] || why=$(tail -n 1 .git/said | cut -c 1-100)
+why=; [ $code = 0 ] || why=$(grep -m 1 'cannot run' .git/said || tail -n 1 .git/said)
+why=$(printf %s "$why" | cut -c 1-160)
 printf 'tests: exit %s%s\\n' $code "${{why:+: $why}}" > {path}
 echo "== TESTED $code\""""

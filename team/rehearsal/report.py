@@ -22,7 +22,7 @@ from team.rehearsal.project import Tests, run_tests
 from team.text import clean, one_line
 from team.view import CLAIM_RULES, plural, worth_a_landing
 
-_CANNOT_RUN = re.compile(r"exit 12[67]\b|No module named|not found$")
+_CANNOT_RUN = re.compile(r"exit 12[67]\b|exit 2: .*cannot run|No module named|not found$")
 """What the shell and python say of a test command that cannot run at all."""
 
 LATE_RULES = CLAIM_RULES | {"stale"}
@@ -46,6 +46,8 @@ class Counts:
     """Those that upstream had to merge with what others had landed meanwhile."""
     conflicts: int
     """Pushes refused because they did not merge."""
+    refused: int
+    """Pushes refused for any other reason, by a rule or by the gate."""
     resolved: int
     """Merges that agents made themselves."""
     locks_left: tuple[str, ...]
@@ -64,6 +66,8 @@ def count(project: Project, ledger: Ledger, base: str) -> Counts:
         landings=len(landed),
         merges=sum(bool(e.data.get("merge")) for e in landed),
         conflicts=sum(e.data.get("rule") == CONFLICT_RULE for e in refused),
+        refused=sum(e.data.get("rule") not in {*LATE_RULES, CONFLICT_RULE} for e in refused)
+        + sum(not e.data.get("landed") for e in ledger.events(Kind.PUSH_VERDICT)),
         resolved=_inner_merges(project.upstream, base),
         locks_left=tuple(one_line(p, 120) for p in names(project.upstream, "main", LOCK_DIR) if p.endswith(".txt")),
     )
@@ -214,7 +218,8 @@ class OwnReport:
             f"tested, landed and released in {self.seconds:.0f} s",
             f"  claims           {c.claims} granted, {c.claims_refused} refused",
             f"  merges           {c.merges} by upstream, {c.conflicts} refused as conflicts",
-            f"  test command     {one_line(self.test, 100) or 'none; set [test] command in team.toml'}",
+            *([f"  pushes           {c.refused} refused for other reasons"] if c.refused else []),
+            f"  test command     {one_line(self.test, 100) or 'none; set [test] command or kind in team.toml'}",
             *(f"  tests            {told} ({plural(count, 'agent')})" for told, count in verdicts),
             *["  ERROR the image lacks what the tests need: [image] dockerfile in team.toml adds it"] * self.untestable,
             *(f"  landed nothing   {agent}" for agent in self.missing),

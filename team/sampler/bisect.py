@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from team import git
 from team.errors import TeamError
 from team.sampler import landed
 from team.sampler.cases import CannotRun, Case, Options, Outcome, Result
+from team.sampler.choice import named
 from team.sampler.log import shown
 from team.sampler.suites import detect, suite
 from team.text import one_line
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from team.sampler.settings import SuiteSettings
 
 _MOST_RUNS = 60
+_PROGRESS = 30.0  # seconds between two lines of it
 
 
 @dataclass
@@ -39,6 +42,7 @@ class _Trial:
 
     def __post_init__(self) -> None:
         self._known: dict[str, Outcome] = {}
+        self._next = time.monotonic() + _PROGRESS
         self.reason = ""
 
     def __call__(self, commit: str) -> Outcome:
@@ -46,7 +50,9 @@ class _Trial:
         if content not in self._known:
             git.git("checkout", "--quiet", "--force", "--detach", commit, at=self.tree, env=landed.OWN, seconds=600)
             self._known[content] = self._run()
-            print(f"{commit[:10]} {self._known[content].value}", file=sys.stderr, flush=True)
+            if time.monotonic() > self._next:
+                self._next = time.monotonic() + _PROGRESS
+                print(f"{self.runs} runs, {commit[:10]} {self._known[content].value}", file=sys.stderr, flush=True)
         return self._known[content]
 
     def _run(self) -> Outcome:
@@ -59,7 +65,13 @@ class _Trial:
         return results[0].outcome if results else Outcome.GONE
 
     def _choose(self, cases: Sequence[Case]) -> list[Case]:
-        return [case for case in cases if case.name == self.name]
+        found = [case for case in cases if case.name == self.name]
+        if not found and not self._known:  # at the first commit a part of the name is enough, as elsewhere
+            found = named(cases, [self.name], must=True)
+            if len(found) > 1:
+                raise TeamError(f"{len(found)} cases have {self.name!r} in their names; name one")
+            self.name = found[0].name
+        return found
 
 
 def bisect(
@@ -77,22 +89,14 @@ def bisect(
         raise TeamError("there are no commits to bisect")
     suite_name, settings = _suite_of(place, only)
     tree = Path(tempfile.mkdtemp(prefix="team-bisect-"))
-    git.git(
-        "worktree",
-        "add",
-        "--quiet",
-        "--detach",
-        str(tree / "tree"),
-        place.stand.commit,
-        at=place.root,
-        env=landed.OWN,
-        seconds=600,
-    )
+    at, add = place.stand.commit, ("worktree", "add", "--quiet", "--detach")
     try:
+        git.git(*add, str(tree / "tree"), at, at=place.root, env=landed.OWN, seconds=600)
         trial = _Trial(tree / "tree", settings, options(settings), name)
         first = _search(place, suite_name, trial, good)
     finally:
-        git.git("worktree", "remove", "--force", "--force", str(tree / "tree"), at=place.root, env=landed.OWN)
+        with suppress(git.GitError):
+            git.git("worktree", "remove", "--force", "--force", str(tree / "tree"), at=place.root, env=landed.OWN)
         shutil.rmtree(tree, ignore_errors=True)
     subject = git.line("log", "-1", "--format=%s (%an, %as)", first, "--", at=place.root, env=landed.OWN)
     if as_json:
@@ -120,7 +124,9 @@ def _search(place: Place, suite_name: str, trial: _Trial, good: str) -> str:
     bad = place.stand.commit
     outcome = trial(bad)
     if outcome is Outcome.GONE:
-        raise TeamError(f"{shown(trial.name)} cannot be run at {bad[:10]}; `team test --list` shows the names")
+        raise TeamError(
+            f"{one_line(shown(trial.name))} cannot be run at {bad[:10]}; `team test --list` shows the names"
+        )
     if not outcome.bad:
         raise TeamError(f"{shown(trial.name)} passes at {bad[:10]}: commit what breaks it, or check out where it fails")
     start = _good(place, suite_name, trial, good, bad)

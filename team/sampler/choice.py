@@ -11,11 +11,14 @@ from pathlib import Path
 from team.errors import TeamError
 from team.sampler import sample
 from team.sampler.cases import CannotRun, Case
+from team.sampler.log import shown
 from team.sampler.memory import Look, Memory
 from team.sampler.near import near
 
 _LEAST_MORE = 20
 """Cases that may come on top of a small sample, for each reason."""
+_MOST_COMPARED = 300
+"""Characters of names that are compared for likeness: it takes their product."""
 
 
 class Choice:
@@ -33,17 +36,20 @@ class Choice:
         failed: bool = False,
         patterns: Sequence[str] = (),
         alone: bool = True,
+        landed: bool = True,
         notes: list[str] | None = None,
     ) -> None:
         """``fast``: the rate of the sample; ``failed``: only what failed last; ``patterns``: only what is named so,
-        which must be found where the suite stands ``alone``. All cases without any of them. ``notes`` is told what the
-        reader must know."""
+        which must be found where the suite stands ``alone``. All cases without any of them. ``landed``: the work tree
+        is the landed state, or there is none. ``notes`` is told what the reader must know."""
         self._root, self._memory, self._suite, self._agent = root, memory, suite, agent
-        self._changed, self._fast, self._failed, self._patterns = changed, fast, failed, patterns
-        self._alone = alone
+        self._changed, self._fast, self._failed = changed, fast, failed
+        # Where there are several suites, the report puts a suite's name before its cases'.
+        self._patterns = [pattern.removeprefix(f"{suite}: ") for pattern in patterns] if suite else patterns
+        self._alone, self._landed = alone, landed
         self._notes = notes if notes is not None else []
         self.why = ""
-        self.rate = fast or ("failed" if failed else "named" if patterns else "all")
+        self.rate = sample.percent(fast) if fast else ("failed" if failed else "named" if patterns else "all")
 
     def __call__(self, cases: Sequence[Case]) -> list[Case]:
         """The chosen ones, in their order. Raises :class:`CannotRun` for a suite without cases."""
@@ -51,7 +57,7 @@ class Choice:
             raise CannotRun("the suite has no tests; [test] in team.toml says where they are")
         if self._patterns:
             cases = named(cases, self._patterns, must=self._alone)
-            self.why = "named"
+            self.why = "named so"
             if not self._fast and not self._failed:
                 return list(cases)
         look = self._look(cases)
@@ -67,7 +73,7 @@ class Choice:
     def _look(self, cases: Sequence[Case]) -> Look:
         names = [case.name for case in cases]
         try:
-            return self._memory.look(self._suite, names, self._agent, place=self._fast is not None)
+            return self._memory.look(self._suite, names, self._agent, place=self._fast is not None, landed=self._landed)
         except (OSError, sqlite3.Error) as error:
             self._notes.append(f"nothing is known of earlier runs: {error}")
             return Look([sample.stray(name) for name in names], [None] * len(names), [])
@@ -90,22 +96,24 @@ class Choice:
         more = [f"{len(broken)} that could not be read"] if broken else []
         more += [f"{len(failing)} that failed last time"] if failing else []
         more += [f"{len(close)} near your changes"] if close else []
-        share = self._fast if self._fast.endswith("%") else f"{float(sample.rate(self._fast)) * 100:g}%"
-        self.why = ", and ".join([f"{share} as {self._agent}", *more])
+        of = " of what is named so" if self._patterns else ""
+        self.why = ", and ".join([f"{self.rate}{of} as {self._agent}", *more])
         taken |= {*broken, *failing, *close}
         return [case for case in cases if case.name in taken]
 
 
 def named(cases: Sequence[Case], patterns: Sequence[str], *, must: bool) -> list[Case]:
-    """Cases with one of the names; where no case has it, those that the glob fits; else those that hold it. Raises
-    :class:`TeamError` for a pattern that fits none and ``must``."""
+    """Cases with one of the names, also as the report spells it; where no case has it, those that the glob fits; else
+    those that hold it. Raises :class:`TeamError` for a pattern that fits none and ``must``."""
     found: set[str] = set()
     for pattern in patterns:
         names = [case.name for case in cases if case.name == pattern]
+        names = names or [case.name for case in cases if shown(case.name) == pattern]
         names = names or [case.name for case in cases if fnmatch.fnmatchcase(case.name, pattern)]
         names = names or [case.name for case in cases if pattern in case.name]
         if not names and must:
-            close = difflib.get_close_matches(pattern, [case.name for case in cases[:20000]], 1, 0.4)
+            similar = [case.name for case in cases[:20000] if len(case.name) <= _MOST_COMPARED]
+            close = difflib.get_close_matches(pattern, similar, 1, 0.4) if len(pattern) <= _MOST_COMPARED else []
             near_one = f"; did you mean {close[0]!r}?" if close else "; `team test --list` shows the names"
             raise TeamError(f"no case is named {pattern!r}{near_one}")
         found |= set(names)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+import sqlite3
 import threading
 import zlib
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from team.git import GitError
 from team.ledger import Kind, Ledger
 from team.sampler import remote
 from team.sampler.cases import Outcome
+from team.sampler.landed import content
 from team.sampler.memory import Compared, File, Run
 from team.text import one_line
 
@@ -41,9 +45,9 @@ class Tests:
             self._note(*ran)
         return answer
 
-    def from_gate(self, results: bytes, keep: bool) -> int | None:
-        """How many tests ran in a check of the gate, which left ``results`` (what :class:`Written` wrote, as gzip in
-        base64). With ``keep`` they count as those of the landed state: the check was green. None for no sense."""
+    def from_gate(self, results: bytes) -> int | None:
+        """How many tests ran in a check of the gate, which left ``results`` (what
+        :class:`~team.sampler.remote.Written` wrote, as gzip in base64); they are kept. None for no sense."""
         try:
             unpacked = zlib.decompressobj(wbits=31)
             text = unpacked.decompress(base64.b64decode(results, validate=True), remote.MOST_BYTES)
@@ -52,10 +56,19 @@ class Tests:
             return None
         if not runs:
             return None
-        for run in runs if keep else []:
-            self.memory().record(replace(run, agent="gate", base=run.commit, base_content=run.content))
+        for run in runs:
+            with suppress(OSError, sqlite3.Error):  # a full disk is no reason to hold up what is green
+                self.memory().record(replace(run, agent="gate", base="", base_content=""))
         aside = (Outcome.SKIPPED, Outcome.GONE)
-        return sum(result.outcome not in aside for run in runs for result in run.results)
+        # However often a check runs or tells of a test, it is one.
+        return len({(run.suite, one.name) for run in runs for one in run.results if one.outcome not in aside})
+
+    def landed(self, upstream: Path, commit: str) -> None:
+        """Main is at ``commit`` now: what the gate, or an agent, found out of just this tree counts there."""
+        if not self._path.exists():  # nobody has tested anything
+            return
+        with suppress(OSError, sqlite3.Error, GitError):
+            self.memory().landed(content(upstream, commit), commit)
 
     def memory(self) -> File:
         """The memory itself, opened when it is first asked for: most teams' projects have no tests at the start."""

@@ -31,6 +31,11 @@ class Stand:
     changed: Sequence[str] = ()
     """Files that differ from the landed state, or from the last commit where there is none; relative to the top."""
 
+    @property
+    def landed(self) -> bool:
+        """Whether this is the landed state itself, or nothing lands here."""
+        return not self.base or (bool(self.content) and self.content == self.base_content)
+
 
 def stand(root: Path) -> Stand:
     """Where the work tree ``root`` stands."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
 
 from team.places import LOG_LINK
 from team.sampler.cases import Outcome, Result
@@ -18,21 +18,24 @@ KEPT = 50
 """Runs whose logs are kept."""
 _MOST_DETAIL = 50 << 20
 """Bytes of what failing cases printed, of one run."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def shown(name: str) -> str:
-    """``name`` on one line: its control characters are spelt out."""
+    """``name`` on one line: its control characters, and bytes that are no UTF-8, are spelt out."""
     return clean(_CONTROL.sub(lambda match: repr(match[0])[1:-1], name))
 
 
 class Log:
-    """The two files of one run: ``.log`` has a line for each case, ``.out`` what the failing ones printed."""
+    """The two files of one run: ``.log`` has a line for each case, ``.out`` what the failing ones printed.
+
+    A full disk, or a case that deletes the files, stops no run: ``broken`` then says what is missing."""
 
     def __init__(self, root: Path, now: float) -> None:
+        self.broken = ""
         self._directory, self.path = _create(root, now)
-        self._lines = self.path.open("a", encoding="utf-8", errors="replace", buffering=1)
-        self._details: IO[str] | None = None
+        self._lines = _append(self.path)
+        self._details: int | None = None
         self._size = 0
 
     def result(self, result: Result) -> None:
@@ -47,16 +50,32 @@ class Log:
 
     def line(self, text: str) -> None:
         """One more line, whole even if this process is killed."""
-        self._lines.write(f"{text}\n")
+        self._write(self._lines, f"{text}\n")
 
     def detail(self, title: str, text: str) -> None:
         """What belongs to ``title``, into the other file."""
         if self._size > _MOST_DETAIL:
             return
         if self._details is None:
-            self._details = self.path.with_suffix(".out").open("w", encoding="utf-8", errors="replace")
-        self._size += self._details.write(f"=== {title}\n{clean(text).rstrip()}\n\n")
-        self._details.flush()
+            try:
+                self._details = _append(self.path.with_suffix(".out"))
+            except OSError as error:
+                self._lose(error)
+                return
+        self._size += self._write(self._details, f"=== {title}\n{clean(text).rstrip()}\n\n")
+
+    def _write(self, file: int, text: str) -> int:
+        """How many bytes were written, at once: two runs and a full disk tear no line."""
+        data = text.encode("utf-8", "replace")
+        try:
+            if os.write(file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._lose(error)
+        return len(data)
+
+    def _lose(self, error: OSError) -> None:
+        self.broken = self.broken or f"the log is not whole: {error.strerror}"
 
     def names(self, word: str, names: Iterable[str]) -> None:
         """A line ``word name`` for each of ``names``."""
@@ -67,10 +86,19 @@ class Log:
         """Make this the last run."""
         for file in (self._lines, self._details):
             if file is not None:
-                file.close()
+                os.close(file)
         new = self._directory / f".last-{os.getpid()}"
-        new.symlink_to(self.path.name)
-        new.replace(self._directory / "last.log")
+        try:
+            new.unlink(missing_ok=True)
+            new.symlink_to(self.path.name)
+            new.replace(self._directory / "last.log")
+            self.path.stat()
+        except OSError as error:
+            self._lose(error)
+
+
+def _append(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
 
 def _create(root: Path, now: float) -> tuple[Path, Path]:
@@ -81,7 +109,7 @@ def _create(root: Path, now: float) -> tuple[Path, Path]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         ignore = directory / ".gitignore"
-        if not ignore.exists():  # an agent's `git add -A` must not take the logs along
+        if not ignore.is_file() or not ignore.stat().st_size:  # an agent's `git add -A` must not take the logs along
             ignore.write_text("*\n")
         _thin(directory)
         return directory, _new(directory, stamp)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import getpass
 import hashlib
+import io
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,15 +30,17 @@ from team.sampler import settings as settings_
 from team.sampler.cases import CannotRun, Case, Options, Result
 from team.sampler.choice import Choice
 from team.sampler.landed import Stand, stand
-from team.sampler.log import Log
+from team.sampler.log import Log, shown
 from team.sampler.memory import Compared, Memory, Run
 from team.sampler.report import SuiteRun
 from team.sampler.suites import detect, suite
+from team.text import one_line
 from team.units import parse_span
 
 if TYPE_CHECKING:
     from team.sampler.settings import SuiteSettings, TestSettings
 
+_MOST_AGENT = 100
 PROGRESS = 30.0
 """Seconds before the first line of progress; each further one takes twice as long as the one before."""
 
@@ -55,30 +60,51 @@ class Place:
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> int:
     """Run the command line; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may have characters that the terminal has not
+            stream.reconfigure(errors="backslashreplace")
     args = _parse(sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, _interrupt)  # what a shell tool sends at its time-out: what ran is still told
     try:
-        place = _place(args, env)
-        if args.pick:
-            return questions.pick(place, args.fast, sys.stdin.buffer, sys.stdout)
-        if args.record:
-            return questions.record(place, args.fast, sys.stdin.buffer, sys.stdout)
-        if args.history is not None:
-            return questions.history(place, args.suite, args.history, as_json=args.json)
-        if args.flaky:
-            return questions.flaky(place, as_json=args.json)
-        if args.coverage:
-            return questions.coverage(place, as_json=args.json)
-        if args.bisect is not None:
-            from team.sampler.bisect import bisect
-
-            return bisect(place, args.suite, args.bisect, args.good, _options, as_json=args.json)
-        return _list(place, args) if args.list else _test(place, args)
+        return _answer(_place(args, env), args)
     except (TeamError, CannotRun, git.GitError, OSError, sqlite3.Error) as error:
-        print(f"team test: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"team test: {one_line(str(error), 600)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # exit code 1 would mean that tests failed
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {error}"
+        print(f"team test: {one_line(f'a fault of its own, {said}', 600)} ({at.filename}:{at.lineno})", file=sys.stderr)
+        return 2
+
+
+def _answer(place: Place, args: argparse.Namespace) -> int:
+    if args.pick:
+        return questions.pick(place, args.fast, sys.stdin.buffer, sys.stdout)
+    if args.record:
+        return questions.record(place, args.fast, sys.stdin.buffer, sys.stdout)
+    if args.bisect is not None:
+        from team.sampler.bisect import bisect
+
+        suite_name, case = _split(place, args.suite, args.bisect)
+        return bisect(place, suite_name, case, args.good, _options, as_json=args.json)
+    if args.history is None and not args.flaky and not args.coverage:
+        return _list(place, args) if args.list else _test(place, args)
+    if place.notes:  # about the memory, of which alone they ask
+        raise TeamError(place.notes[0])
+    if args.history is not None:
+        suite_name, case = _split(place, args.suite, args.history)
+        return questions.history(place, suite_name, case, as_json=args.json)
+    return (questions.flaky if args.flaky else questions.coverage)(place, as_json=args.json)
+
+
+def _split(place: Place, suite_name: str | None, case: str) -> tuple[str | None, str]:
+    """The suite and the case in ``SUITE: CASE``, as the report names a case of several suites."""
+    for name in place.settings.suites if suite_name is None else ():
+        if case.startswith(f"{name}: "):
+            return name, case.removeprefix(f"{name}: ")
+    return suite_name, case
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -88,12 +114,12 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     # `--fast` takes its rate only with `=`: in `--fast tests/test_a.py` the word behind it is a case.
     argv = [f"--fast={sample.DEFAULT}" if word == "--fast" else word for word in argv]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="team test",
         description="Run the project's tests, or a sample of them, and say in a few lines what came of it.",
         epilog="exit codes: 0 all passed, 1 failures, 2 cannot run, 3 only failures that the last landed state has too",
         allow_abbrev=False,
-        formatter_class=_Help,
+        formatter_class=Help,
     )
     fast = "a sample, 10%% without =RATE: always the same for one agent, another for each agent"
     parser.add_argument("cases", nargs="*", metavar="CASE", help="only these: a name, a glob, or a part of a name")
@@ -117,7 +143,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(argv)
 
 
-class _Help(argparse.HelpFormatter):
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line: an agent pays for each."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {one_line(message, 400)}; see `{self.prog} --help`\n")
+
+
+class Help(argparse.HelpFormatter):
     """Looks like the help of the other verbs."""
 
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
@@ -133,8 +166,8 @@ def _rate(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) <= 256:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 256")
+    if not re.fullmatch("[0-9]{1,3}", text) or not 0 < int(text) <= settings_.MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"{one_line(text, 80)!r} is no number from 1 to {settings_.MOST_JOBS}")
     return int(text)
 
 
@@ -155,13 +188,22 @@ def _place(args: argparse.Namespace, env: Mapping[str, str]) -> Place:
     here = Path.cwd()
     root = next((path for path in (here, *here.parents) if (path / ".git").exists()), here)
     settings = settings_.load(root, env)
-    agent = args.agent or env.get("TEAM_AGENT") or getpass.getuser()
+    agent = args.agent or env.get("TEAM_AGENT") or _user()
+    if one_line(agent, _MOST_AGENT) != agent:
+        raise TeamError(f"the name of an agent (--agent, TEAM_AGENT) is one line of at most {_MOST_AGENT} characters")
     notes: list[str] = []
-    memory = _memory(root, env)
+    memory = _memory(root, env, notes)
     return Place(root, settings, agent, memory, stand(root), notes)
 
 
-def _memory(root: Path, env: Mapping[str, str]) -> Memory:
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user often has no name
+        return f"user-{os.getuid()}"
+
+
+def _memory(root: Path, env: Mapping[str, str], notes: list[str]) -> Memory:
     if file := env.get("TEAM_TEST_RESULTS"):
         from team.sampler.remote import Written
 
@@ -172,7 +214,11 @@ def _memory(root: Path, env: Mapping[str, str]) -> Memory:
         return Remote(env)
     from team.sampler.memory import File
 
-    return File(_file(root))
+    try:
+        return File(_file(root), notes=notes)
+    except (OSError, sqlite3.Error) as error:  # a full disk, a read-only work tree: tests can run all the same
+        notes.append(f"what earlier runs left cannot be read, nor this one kept: {error}")
+        return File(Path(":memory:"))
 
 
 def _file(root: Path) -> Path:
@@ -227,8 +273,6 @@ def _list(place: Place, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([{"suite": name, "name": case.name, "file": case.file} for name, case in rows]))
     else:
-        from team.sampler.log import shown
-
         print("\n".join(f"{name}: {shown(case.name)}" if name else shown(case.name) for name, case in rows))
     return 0
 
@@ -244,9 +288,13 @@ def _test(place: Place, args: argparse.Namespace) -> int:
             break
     if args.cases and not any(run.chosen or run.broken for run in runs):
         raise TeamError(f"no case is named like {args.cases[0]!r}; `team test --list` shows the names")
+    inside = any(os.environ.get(name) for name in ("TEAM_SESSION", "TEAM_TEST_RESULTS"))
+    if inside and any(run.broken for run in runs):
+        place.notes.append("what the image lacks only the person can add: [image] dockerfile in team.toml")
     for run in runs:
         _log_comparison(log, run)
     log.close()
+    place.notes.extend([log.broken] if log.broken else [])
     path = log.path.relative_to(place.root) if log.path.is_relative_to(place.root) else log.path
     if args.json:
         print(json.dumps(report.as_json(runs, place.stand.base, place.agent, path, place.notes)))
@@ -265,6 +313,7 @@ def _choice(place: Place, name: str, args: argparse.Namespace) -> Choice:
         fast=args.fast,
         failed=args.failed,
         patterns=args.cases,
+        landed=place.stand.landed,
         alone=len(place.settings.suites) < 2 or args.suite is not None,
         notes=place.notes,
     )
@@ -275,18 +324,24 @@ def _run(place: Place, name: str, one: SuiteSettings, choice: Choice, options: O
     run = SuiteRun(name)
     progress = _Progress(time.monotonic)
 
+    left: set[str] = set()
+
     def choose(cases: Sequence[Case]) -> Sequence[Case]:
         chosen = choice(cases)
         run.total, run.chosen, run.why = len(cases), len(chosen), choice.why
+        left.update(case.name for case in chosen)
         return chosen
 
     def sink(result: Result) -> None:
         run.results.append(result)
+        left.discard(result.name)
         log.result(result)
         progress.show(run)
 
     try:
         suite(place.root, one).run(choose, options, sink)
+        if left:  # silence is no pass
+            raise CannotRun(f"{len(left)} tests were to run and gave no result, like {shown(min(left))!r}")
     except CannotRun as error:
         run.broken = error
         log.detail(f"{name or one.kind} cannot run: {error}", error.output)

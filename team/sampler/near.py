@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 
@@ -25,7 +25,7 @@ def near(cases: Sequence[Case], changed: Sequence[str], root: Path, most: int) -
     found = [case for case in cases if case.file in files]
     found += [case for case in cases if case.file not in files and stems and _stem(case.file) in stems]
     if len(found) < most and changed:
-        covering = _covering(root, changed)
+        covering = _covering(root, files)
         taken = {case.name for case in found}
         found += [case for case in cases if case.name in covering and case.name not in taken]
     return found[:most]
@@ -36,14 +36,14 @@ def _stem(path: str) -> str:
     return _TEST_WORDS.sub("", _TEST_WORDS.sub("", stem)).lower()
 
 
-def _covering(root: Path, changed: Iterable[str]) -> set[str]:
+def _covering(root: Path, changed: set[str]) -> set[str]:
     """The cases that ran a line of a changed file, as pytest-cov notes it (``--cov-context=test``): a context is the
     case's name, with ``|run`` or the like behind it."""
     data = root / ".coverage"
     if not data.is_file():
         return set()
     try:
-        with closing(sqlite3.connect(f"file:{data}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{data.absolute().as_uri()}?mode=ro", uri=True)) as db:
             ids = [row[0] for row in db.execute("SELECT id, path FROM file") if _is_one(row[1], root, changed)]
             marks = ",".join("?" * len(ids))
             rows = []
@@ -53,11 +53,10 @@ def _covering(root: Path, changed: Iterable[str]) -> set[str]:
                     f"WHERE file_id IN ({marks})",
                     ids,
                 ).fetchall()
-            return {row[0].rpartition("|")[0] or row[0] for row in rows if row[0]}
+            return {row[0].rpartition("|")[0] or row[0] for row in rows if isinstance(row[0], str)}
     except sqlite3.Error:  # another version's, or half-written: it is a hint only
         return set()
 
 
-def _is_one(path: str, root: Path, changed: Iterable[str]) -> bool:
-    relative = path[len(str(root)) + 1 :] if path.startswith(f"{root}/") else path
-    return relative in set(changed)
+def _is_one(path: object, root: Path, changed: set[str]) -> bool:
+    return isinstance(path, str) and path.removeprefix(f"{root}/") in changed

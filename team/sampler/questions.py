@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
@@ -30,11 +30,10 @@ def history(place: Place, suite: str | None, name: str, *, as_json: bool) -> int
     if as_json:
         print(json.dumps([asdict(one) for one in seen]))
     elif not seen:
-        print(f"nobody has run {shown(name)}; `team test --list` shows the names")
+        print(f"nobody has run a test of just this name, {one_line(shown(name))}; `team test --list` shows the names")
     else:
-        print("\n".join(_seen(one) for one in seen[:_SHOWN]))
-        if len(seen) > _SHOWN:
-            print(f"and {len(seen) - _SHOWN} older; --json shows them")
+        more = [f"and {len(seen) - _SHOWN} older; --json shows them"] if len(seen) > _SHOWN else []
+        print("\n".join(report.fit([*map(_seen, seen[:_SHOWN]), *more])))
     return 0
 
 
@@ -52,9 +51,8 @@ def flaky(place: Place, *, as_json: bool) -> int:
         print(json.dumps(found))
         return 0
     names = [f"{suite}: {shown(name)}" if suite else shown(name) for suite, all_ in found.items() for name in all_]
-    print("\n".join(names[:_SHOWN]) or "no case has both passed and failed on one commit")
-    if len(names) > _SHOWN:
-        print(f"and {len(names) - _SHOWN} more; --json shows them")
+    more = [f"and {len(names) - _SHOWN} more; --json shows them"] if len(names) > _SHOWN else []
+    print("\n".join(report.fit([*names[:_SHOWN], *more])) or "no case has both passed and failed on one commit")
     return 0
 
 
@@ -68,7 +66,7 @@ def coverage(place: Place, *, as_json: bool) -> int:
     elif not cases:
         print("no suite has been listed yet; `team test --list` or any run does it")
     else:
-        print("\n".join(_covered(cases)))
+        print("\n".join(report.fit(list(_covered(cases)))))
     return 0
 
 
@@ -78,7 +76,7 @@ def _covered(cases: Sequence[Covered]) -> Iterator[str]:
     groups: dict[str, list[Covered]] = {}
     for case in cases:
         groups.setdefault(case.commit, []).append(case)
-    for commit, group in list(groups.items())[:_SHOWN]:
+    for commit, group in list(groups.items())[: _SHOWN - 1]:
         names = ", ".join(one_line(shown(case.name), 80) for case in group[:3])
         more = f" and {len(group) - 3} more" if len(group) > 3 else ""
         at = group[0].at
@@ -100,7 +98,15 @@ def _ago(at: float) -> str:
 def pick(place: Place, rate: str | None, source: IO[bytes], out: IO[str]) -> int:
     """Read all cases as JSON lines, print those of the sample."""
     cases = [Case(str(row["name"]), str(row.get("file", ""))) for row in _rows(source)]
-    choice = Choice(place.root, place.memory, _suite(place, None), place.agent, changed=place.stand.changed, fast=rate)
+    choice = Choice(
+        place.root,
+        place.memory,
+        _suite(place, None),
+        place.agent,
+        changed=place.stand.changed,
+        fast=rate,
+        landed=place.stand.landed,
+    )
     for case in choice(cases):
         out.write(json.dumps({"name": case.name}) + "\n")
     return 0
@@ -113,17 +119,26 @@ def record(place: Place, rate: str | None, source: IO[bytes], out: IO[str]) -> i
     run = SuiteRun(_suite(place, None), why=rate or "named")
     log = Log(place.root, time.time())
     for row in _rows(source):
-        run.results.append(
-            Result(str(row["name"]), Outcome(row["outcome"]), float(row["seconds"]), str(row.get("reason", "")))
-        )
+        run.results.append(_result(row))
         log.result(run.results[-1])
     run.total = run.chosen = len(run.results)
     run.seconds = sum(result.seconds for result in run.results)
     run.compared = remember(place, run, rate or "named")
     log.close()
     path = log.path.relative_to(place.root) if log.path.is_relative_to(place.root) else log.path
-    out.write("\n".join(report.lines([run], place.stand.base, path, place.notes)) + "\n")
+    notes = [*place.notes, *([log.broken] if log.broken else [])]
+    out.write("\n".join(report.lines([run], place.stand.base, path, notes)) + "\n")
     return report.exit_code([run])
+
+
+def _result(row: Mapping[str, Any]) -> Result:
+    try:
+        seconds = float(row["seconds"])
+        if not 0 <= seconds < 1e7:
+            raise ValueError
+        return Result(str(row["name"]), Outcome(row["outcome"]), seconds, str(row.get("reason", "")))
+    except (ValueError, KeyError, TypeError):
+        raise TeamError("expected a name, an outcome and seconds on each line of standard input") from None
 
 
 def _rows(source: IO[bytes]) -> Iterator[dict[str, Any]]:
@@ -131,7 +146,7 @@ def _rows(source: IO[bytes]) -> Iterator[dict[str, Any]]:
         try:
             row = json.loads(line)
             row["name"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise TeamError("expected one JSON object with a name on each line of standard input") from None
         yield row
 

@@ -33,8 +33,8 @@ class Remote:
         """``env``: the session's environment, which says where the door is."""
         self._door = DoorClient(env)
 
-    def look(self, suite: str, names: Sequence[str], agent: str, *, place: bool = True) -> Look:
-        found = self._door.ask(PATH + "look", {"suite": suite, "names": list(names), "place": place})
+    def look(self, suite: str, names: Sequence[str], agent: str, *, place: bool = True, landed: bool = True) -> Look:
+        found = self._door.ask(PATH + "look", {"suite": suite, "names": list(names), "place": place, "landed": landed})
         return Look(found["positions"], found["seconds"], [names[i] for i in found["failing"]])
 
     def record(self, run: Run) -> Compared:
@@ -54,7 +54,7 @@ class Written:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def look(self, suite: str, names: Sequence[str], agent: str, *, place: bool = True) -> Look:
+    def look(self, suite: str, names: Sequence[str], agent: str, *, place: bool = True, landed: bool = True) -> Look:
         return Look([sample.stray(name) for name in names], [None] * len(names), [])
 
     def record(self, run: Run) -> Compared:
@@ -89,7 +89,9 @@ def answer(memory: Memory, what: str, body: bytes, agent: str, session: str, tas
             raise ValueError
         if what == "look":
             names = _names(asked["names"])
-            look = memory.look(_text(asked, "suite"), names, agent, place=asked["place"] is True)
+            look = memory.look(
+                _text(asked, "suite"), names, agent, place=asked["place"] is True, landed=asked["landed"] is True
+            )
             places = {name: i for i, name in enumerate(names)}
             failing = [places[name] for name in look.failing]
             return {"positions": list(look.positions), "seconds": list(look.seconds), "failing": failing}, None
@@ -118,7 +120,10 @@ def run_from(asked: Mapping[str, Any]) -> Run:
         for name, (_, outcome, seconds, reason) in zip(_names([row[0] for row in rows]), rows, strict=True)
     ]
     texts = {key: _text(asked, key) for key in _TEXTS}
-    return Run(agent="", total=int(asked["total"]), seconds=_seconds(asked["seconds"]), results=results, **texts)
+    total = int(asked["total"])
+    if not 0 <= total < 1 << 53:
+        raise ValueError
+    return Run(agent="", total=total, seconds=_seconds(asked["seconds"]), results=results, **texts)
 
 
 def _seconds(value: Any) -> float:

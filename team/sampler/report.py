@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,10 @@ from team.text import one_line
 MOST_BYTES = 1900
 MOST_ERRORS = 6
 _WIDTH = 220
+_MOST_HEADS = 7
+_BAD_FIRST = (0, 3, 1, 2)
+"""Exit codes, the better first."""
+_PLACE = re.compile(r" \([^()\s]+:\d+\)$")
 _RANK = {"new": 0, "passed before": 1, "unknown": 2, "flaky": 3, "known": 4}
 _WORDS = {
     "new": "new",
@@ -44,6 +49,11 @@ class SuiteRun:
     """Whether it was stopped before all that was chosen had run."""
 
     @property
+    def vain(self) -> bool:
+        """Whether nothing was tested: whatever was to run could not be found any more."""
+        return bool(self.results) and all(result.outcome is Outcome.GONE for result in self.results)
+
+    @property
     def counts(self) -> Counter[Outcome]:
         return Counter(result.outcome for result in self.results)
 
@@ -59,31 +69,66 @@ class SuiteRun:
 
 def exit_code(runs: Sequence[SuiteRun]) -> int:
     """0 all passed, 1 failures, 2 cannot run, 3 only failures that the last landed state has too."""
-    if any(run.broken for run in runs):
+    if any(run.broken or run.vain for run in runs):
         return 2
     if any(run.early for run in runs):
         return 1
     if not any(run.failures for run in runs):
         return 0
-    return 1 if any(run.compared.new or run.compared.unknown for run in runs) else 3
+    return 1 if any(run.compared.new or run.compared.unknown or run.compared.flaky for run in runs) else 3
 
 
 def lines(runs: Sequence[SuiteRun], base: str, log: Path, notes: Sequence[str]) -> list[str]:
     """The report. ``base`` is the landed commit that was compared with, ``notes`` what else must be said."""
-    told: list[str] = []
-    for run in runs:
-        told += _head(run, base, several=len(runs) > 1)
-    told = told[:7] + list(notes)[:2]
+    told = _heads(runs, base) + [one_line(note, _WIDTH) for note in dict.fromkeys(notes)][:2]
     failures = any(run.failures for run in runs)
     last = f"log: {log} (grep ERROR; what they printed is in {log.stem}.out)" if failures else f"log: {log}"
     errors = [_error(run, result, several=len(runs) > 1) for run in runs for result in run.failures[: MOST_ERRORS + 1]]
     for most in range(min(MOST_ERRORS, 11 - len(told) - 1), -1, -1):
         rest = sum(len(run.failures) for run in runs) - most
         more = [f"and {rest} more" if most else f"{rest} failures"] if rest > 0 and errors else []
-        text = [*told, *errors[:most], *more, last]
-        if sum(len(line.encode("utf-8", "replace")) + 1 for line in text) <= MOST_BYTES:
+        text = [*told, *errors[:most], *more]
+        if _bytes([*text, last]) <= MOST_BYTES:
             break
-    return text
+    return [*fit(text, MOST_BYTES - _bytes([last])), last]
+
+
+def fit(lines: Sequence[str], most: int = MOST_BYTES) -> list[str]:
+    """``lines`` in ``most`` bytes: the longest are cut."""
+    found = list(lines)
+    for width in range(400, 0, -10):
+        if _bytes(found) <= most:
+            break
+        found = [_cut(line, width) for line in lines]
+    return found
+
+
+def _bytes(lines: Sequence[str]) -> int:
+    return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+
+
+def _cut(line: str, most: int) -> str:
+    data = line.encode("utf-8", "replace")
+    return line if len(data) <= most else data[: most - 3].decode("utf-8", "ignore") + "…"
+
+
+def _heads(runs: Sequence[SuiteRun], base: str) -> list[str]:
+    """What came of each suite; where they are too many, of the worst, and what the others come to."""
+    heads = [_head(run, base, several=len(runs) > 1) for run in runs]
+    if sum(map(len, heads)) <= _MOST_HEADS:
+        return [line for head in heads for line in head]
+    worst = sorted(range(len(runs)), key=lambda i: -_BAD_FIRST.index(exit_code([runs[i]])))
+    told: list[str] = []
+    while len(told) + len(heads[worst[0]]) < _MOST_HEADS:
+        told += heads[worst.pop(0)]
+    rest = [runs[i] for i in worst]
+    failed = sum(len(run.failures) for run in rest)
+    broken = sum(run.broken is not None for run in rest)
+    cannot = f", {broken} of them cannot run" if broken else ""
+    return [
+        *told,
+        f"and {len(rest)} more suites{cannot}: {sum(len(run.results) for run in rest)} tests, {failed} failed",
+    ]
 
 
 def _head(run: SuiteRun, base: str, *, several: bool) -> list[str]:
@@ -100,8 +145,9 @@ def _head(run: SuiteRun, base: str, *, several: bool) -> list[str]:
     parts += [f"{counts[outcome]} {outcome.value}" for outcome in (Outcome.SKIPPED, Outcome.GONE) if counts[outcome]]
     early = f", stopped early: {run.chosen - len(run.results)} did not run" if run.early else ""
     ran = f"{len(run.results)} of {run.total} tests"
-    head = f"{name}{ran} in {run.seconds:.1f} s ({run.why}): {', '.join(parts)}{early}"
-    return [one_line(head, _WIDTH), *_comparison(run, base)]
+    head = f"{name}{ran} in {run.seconds:.1f} s ({run.why or 'none chosen yet'}): {', '.join(parts)}{early}"
+    vain = ["nothing was tested: what was listed could not be found when it was to run"] if run.vain else []
+    return [one_line(head, _WIDTH), *vain, *_comparison(run, base)]
 
 
 def _comparison(run: SuiteRun, base: str) -> list[str]:
@@ -119,6 +165,8 @@ def _comparison(run: SuiteRun, base: str) -> list[str]:
         before = sum(kind == "passed before" for kind in found.kinds.values())
         also = f", {before} of them passed on an earlier landing" if before else ""
         parts.append(f"{found.unknown} unknown (nobody has run them there{also})")
+    if found.flaky:
+        parts.append(f"{found.flaky} flaky there")
     if found.fixed:
         parts.append(f"{found.fixed} fixed ({', '.join(one_line(shown(name), 60) for name in found.fixed_names[:2])})")
     return [one_line(f"against landed {base[:10]}: {'; '.join(parts)}", _WIDTH)]
@@ -130,10 +178,18 @@ def _error(run: SuiteRun, result: Result, *, several: bool) -> str:
         "" if result.outcome is Outcome.FAILED else result.outcome.value.replace("_", " "),
     ]
     note = ", ".join(word for word in words if word)
-    reason = one_line(result.reason, 160)
     name = one_line(f"{run.suite}: {shown(result.name)}" if several else shown(result.name), 150)
-    text = f"ERROR {name}: {f'[{note}] ' if note else ''}{reason}".rstrip(": ")
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    start = f"ERROR {name}: {f'[{note}] ' if note else ''}"
+    return (start + _shortened(result.reason, max(40, min(160, _WIDTH - len(start))))).rstrip(": ")
+
+
+def _shortened(reason: str, width: int) -> str:
+    """``reason`` on one line; where it is cut, the place at its end stays."""
+    text = one_line(reason, 2000)
+    match = _PLACE.search(text)
+    if len(text) <= width or match is None or len(match[0]) > width // 2:
+        return one_line(text, width)
+    return one_line(text[: match.start()], width - len(match[0])) + match[0]
 
 
 def as_json(runs: Sequence[SuiteRun], base: str, agent: str, log: Path, notes: Sequence[str]) -> dict[str, Any]:
@@ -164,6 +220,7 @@ def _suite(run: SuiteRun) -> Mapping[str, Any]:
         "new": run.compared.new,
         "known": run.compared.known,
         "unknown": run.compared.unknown,
+        "flaky": run.compared.flaky,
         "fixed": run.compared.fixed,
         "results": [
             {

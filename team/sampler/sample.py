@@ -29,9 +29,16 @@ def rate(text: str) -> Fraction:
     """The rate in ``10%``, ``7.5%`` or ``0.1``. Raises :class:`ValueError` with one line."""
     match = _RATE.match(text.strip())
     value = Fraction(match[1]) / (100 if match[2] else 1) if match else Fraction(0)
+    if match and not match[2] and value == 1:
+        raise ValueError(f"{text!r} may be 1% or 100%; write which")
     if not 0 < value <= 1:
         raise ValueError(f"{text!r} is no rate; write a percentage above 0 and up to 100, like --fast=10%")
     return value
+
+
+def percent(text: str) -> str:
+    """The rate in ``text`` as it is shown: ``10%``, however it was written."""
+    return f"{float(rate(text)) * 100:g}%"
 
 
 def seat(agent: str) -> int:

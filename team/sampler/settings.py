@@ -17,6 +17,7 @@ from team.units import parse_size, parse_span
 
 KINDS = ("pytest", "cargo", "go", "ctest", "junit", "tap", "cases")
 FILE = "team.toml"
+MOST_JOBS = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 VARIABLE = "TEAM_TEST_SETTINGS"
 """Environment variable with ``[test]`` as JSON: the person's own, which the clone need not hold."""
@@ -95,6 +96,8 @@ def load(root: Path, env: Mapping[str, str]) -> TestSettings:
         raise TeamError(f"{FILE}: {'.'.join(('test', *error.path))}: {error}") from None
     except (OSError, ValueError) as error:
         raise TeamError(f"{FILE}: {error}") from None
+    except RecursionError:
+        raise TeamError(f"{FILE}: nested too deeply") from None
 
 
 def environment(settings: TestSettings) -> dict[str, str]:
@@ -162,12 +165,16 @@ def _checked(key: str, wanted: type, value: object, where: tuple[str, ...]) -> A
     if key in ("timeout", "memory", "jobs"):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise WrongTest(where, "expected a number above 0")
-        return float(value) if key == "timeout" else int(value)
+        if key == "jobs" and value not in range(1, MOST_JOBS + 1):
+            raise WrongTest(where, f"expected a whole number from 1 to {MOST_JOBS}")
+        return float(value) if key == "timeout" else math.ceil(value)
     if wanted is tuple:
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
             raise WrongTest(where, "expected globs, like ['tests/*.c']")
         return tuple(found)
+    if key == "exit" and value not in range(256):
+        raise WrongTest(where, "expected an exit code, from 0 to 255")
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise WrongTest(where, f"expected {'a string' if wanted is str else 'a whole number'}")
     return value

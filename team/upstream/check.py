@@ -20,6 +20,7 @@ from team.text import clean, one_line
 
 EXIT_SETUP, EXIT_CHECKOUT = 90, 91
 _LOG_BYTES = 20 << 20
+_MOST_LOGS = 200
 _SHOWN = 8
 """Lines of a red check that its pusher sees."""
 _MOST_RESULTS = 16 << 20
@@ -54,8 +55,8 @@ class Result:
     log: str
 
 
-OnTests = Callable[[bytes, bool], int | None]
-"""Given what ``team test`` left of its runs, and whether to keep it; returns how many tests ran, None for no sense."""
+OnTests = Callable[[bytes], int | None]
+"""Given what ``team test`` left of its runs; returns how many tests ran, None for no sense."""
 
 
 class Checker(Protocol):
@@ -80,7 +81,7 @@ class ContainerChecker:
     env: Mapping[str, str] = field(default_factory=dict)
     """More for the check, for example what ``team test`` has to know."""
     on_tests: OnTests | None = None
-    """Counts what ``team test`` reported in a check, and keeps it where the check was green."""
+    """Keeps and counts what ``team test`` reported in a check."""
 
     def run(self, commit: str, command: str, name: str, stop: threading.Event) -> Result:
         began = time.monotonic()
@@ -96,7 +97,7 @@ class ContainerChecker:
             why = "the setup failed" if code == EXIT_SETUP else f"the check failed with exit {code}"
         tests = output.tests(junit=bool(self.gate.junit))
         if output.results and self.on_tests is not None:
-            counted = self.on_tests(bytes(output.results), not why)
+            counted = self.on_tests(bytes(output.results))
             tests = counted if tests is None else tests
         lines = () if not why else output.telling()
         return Result(not why, why, round(took, 1), tests, lines, str(log))
@@ -120,8 +121,11 @@ class ContainerChecker:
     def _log(self, name: str) -> Path:
         directory = self.project.logs / "gate"
         directory.mkdir(parents=True, exist_ok=True)
-        old = sorted(directory.glob("gate_*.log"), key=lambda path: path.stat().st_mtime)
-        for path in old[:-200]:
+        found = []
+        for path in directory.glob("gate_*.log"):
+            with suppress(FileNotFoundError):  # a check beside this one has just removed it
+                found.append((path.stat().st_mtime, path))
+        for _, path in sorted(found)[:-_MOST_LOGS]:
             path.unlink(missing_ok=True)
         return directory / f"gate_{name}_{secrets.token_hex(3)}.log"
 

@@ -318,7 +318,9 @@ class Gate:
         before = self._queue.tests()
         if result.tests > 0 and result.tests >= before:
             return result
-        why = "the check ran no test" if not result.tests else f"the check ran {result.tests} tests, {before} before"
+        why = "the check ran no test"
+        if result.tests:
+            why = f"the check ran {result.tests} tests, {before} before; fewer may land by the person's own push only"
         return Result(False, why, result.seconds, result.tests, result.lines, result.log)
 
     # -- verdicts ---------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def lua(folder: Path, *, libraries: str = "-lm") -> Build:
     for patch in ("0002-lua-modules-paths", "0001-build-system"):  # Debian's: libtool, and paths of its own
         _run(["patch", "-s", "-R", "-p1", "-i", f"debian/patches/{patch}.patch"], folder)
     (folder / "check.lua").write_text(_LUA_CHECK)
-    flags = "-std=gnu99 -O1 -DLUA_COMPAT_5_3 -DLUA_USE_POSIX"
+    flags = "-std=gnu99 -O0 -DLUA_COMPAT_5_3 -DLUA_USE_POSIX"
     return Build(
         root=folder,
         build=f"make -s -C src CC=team-cc CFLAGS='{flags}' LIBS='{libraries}' AR='ar rc' lua",
@@ -175,10 +175,11 @@ def zlib(folder: Path, *, cmake: bool = False) -> Build:
         toolchains.need("ninja")
         (folder / "win32").mkdir()  # Debian takes it out; CMake asks for it on every system
         (folder / "win32" / "zlib1.rc").touch()
-        build = "CC=team-cc cmake -Wno-deprecated -S . -B 'a build' -G Ninja >configured && ninja -C 'a build' example >built"
+        build = "CC=team-cc cmake -Wno-deprecated -S . -B 'a build' -G Ninja >configured"
+        build += " && ninja -C 'a build' example >built"
         program = "'a build/example'"
     else:
-        _run(["./configure", "--static"], folder, CFLAGS="-O1", CC="gcc")
+        _run(["./configure", "--static"], folder, CFLAGS="-O0", CC="gcc")
     return Build(
         root=folder,
         build=build,
@@ -267,6 +268,8 @@ def _program(path: Path, text: str) -> str:
 @functools.cache
 def _source(package: str) -> Path:
     """The source of a Debian package, fetched once for all tests of this process."""
+    toolchains.need("gcc")
+    toolchains.need("make")
     return toolchains.source(package, Path(_sources().name) / package)
 
 

@@ -95,6 +95,7 @@ def tree(tmp_path: Path) -> Tree:
         ["-c", "bad.c"],
         ["-Wall", "-c", "warns.c"],
         ["-nonsense", "-c", "a.c"],
+        ["-c", "a.c", "main.c", "-o", "x.o"],
         ["main.o", "-o", "prog"],
         [],
     ],
@@ -366,7 +367,7 @@ def test_a_project_reached_by_a_link(tree: Tree, tmp_path: Path) -> None:
 
 def test_files_outside_the_project_are_the_references(tree: Tree, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("#ifdef CANDIDATE\n#error no\n#endif\n")
-    tree.assign("a.c", "../a.c", str(tmp_path / "a.c"))
+    tree.assignment.write_text(f"a.c\n../a.c\n{tmp_path}/a.c\n")
     tree.make("-c", "../a.c", "-o", "x.o")
     assert tree.listed() == []
 
@@ -423,8 +424,18 @@ def test_it_starts_by_the_path_of_its_file(tree: Tree) -> None:
     assert tree.run(str(wrapper), "-c", "a.c").returncode == 0
 
 
-def test_a_unit_that_cannot_be_written_down(tree: Tree) -> None:
+@pytest.mark.parametrize("unit", ["", "a\nb.c", "a\0b.c"])
+def test_what_cannot_be_a_unit(tree: Tree, unit: str) -> None:
     tree.assign("a.c")
-    with pytest.raises(TeamError, match="no unit can be called"):
-        tree.assign("a\nb.c")
+    with pytest.raises(TeamError, match="is no unit: a name is one line"):
+        tree.assign("sub/b.c", unit)
     assert cc.read(tree.assignment) == ["a.c"]
+
+
+def test_a_call_imports_nothing_slow(tree: Tree) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from team.oracle.cc_call import main; "
+    code += "main(['-c', 'a.c']); print(*sys.modules)"
+    done = tree.run(sys.executable, "-I", "-S", "-c", code, str(Path(cc.__file__).parents[2]))
+    assert (tree.root / "a.o").exists()
+    slow = "collections contextlib dataclasses enum hashlib json pathlib re shlex signal subprocess tempfile typing"
+    assert set(done.stdout.split()) & set(slow.split()) == set()

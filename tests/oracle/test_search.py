@@ -188,7 +188,7 @@ def test_no_units(verdict: Verdict) -> None:
 
 @pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [1, 2, 3]])
 def test_an_order_names_each_unit_once(order: Sequence[int]) -> None:
-    with pytest.raises(ValueError, match="each of 0..n-1 once"):
+    with pytest.raises(ValueError, match="order, each of"):
         Search(3, order=order)
 
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from team.sampler.cases import Outcome, Result
+from team.sampler.log import Log
+
 TOML = '[test]\nkind = "cases"\nfiles = "t/*.sh"\nrun = "sh {file}"\n'
 
 
@@ -162,6 +165,9 @@ def test_failed_named_and_flaky(clone: Clone) -> None:
     history = clone.test("--history", "t/flips.sh").splitlines()
     assert [line.split(" ago ")[1].split()[0] for line in history] == ["passed", "failed"]
     assert "nobody has run" in clone.test("--history", "t/nine.sh")
+    assert [line.split(" ago ")[1] for line in clone.test("--history", "flips").splitlines()] == [
+        line.split(" ago ")[1] for line in history
+    ]
 
 
 def test_bisect_finds_the_landing(clone: Clone) -> None:
@@ -179,7 +185,7 @@ def test_bisect_finds_the_landing(clone: Clone) -> None:
     assert f"fails since {landed[8][:10]}" in clone.test("--bisect", "t/case.sh", "--good", landed[3])
     assert clone.git("worktree", "list").count("\n") == 0 and clone.git("status", "--porcelain") == before
     assert "does not pass" in clone.test("--bisect", "t/case.sh", "--good", landed[9], code=2)
-    assert "cannot be run" in clone.test("--bisect", "t/none.sh", code=2)
+    assert "no case is named 't/none.sh'" in clone.test("--bisect", "t/none.sh", code=2)
     clone.write(case="exit 0")
     clone.land()
     assert "passes at" in clone.test("--bisect", "t/case.sh", code=2)
@@ -217,6 +223,10 @@ def test_coverage_of_the_team(clone: Clone) -> None:
         ("[test]\ntimeout = 'soon'\n", "timeout: a time is a number with s, m, h or d"),
         ("[test]\ndirectory = '../x'\n", "directory: expected a path inside the project"),
         ("[test\n", "team.toml: "),
+        ("[test]\na = " + "[" * 5000, "team.toml: nested too deeply"),
+        (TOML + "jobs = 0.5\n", "test.jobs: expected a whole number from 1 to 256"),
+        (TOML + "exit = 300\n", "test.exit: expected an exit code"),
+        (TOML + '"k\\u001b[31m" = 1\n', "test.k: unknown key"),
         ("", "no tests found: name them in team.toml"),
         (TOML.replace("t/*.sh", "nowhere/*"), "nowhere/*"),
         (TOML + "build = 'echo compiling; exit 3'\n", "exit"),
@@ -304,10 +314,13 @@ def test_the_halves_that_pytest_calls(clone: Clone) -> None:
     )  # fmt: skip
     assert done.returncode == 1 and f"{len(rows)} failed" in done.stdout
     assert clone.json("--history", rows[0]["name"])[0]["outcome"] == "failed"
-    nonsense = subprocess.run(
-        [*argv, "--record"], input="}{", cwd=clone.root, env=clone.env, capture_output=True, text=True, check=False
-    )
-    assert nonsense.returncode == 2 and "expected one JSON object" in nonsense.stderr
+    good = {"name": "a", "outcome": "passed", "seconds": 1}
+    for nonsense in ("}{", "[" * 9999, *(json.dumps(good | bad) for bad in ({"outcome": "x"}, {"seconds": "nan"}))):
+        done = subprocess.run(
+            [*argv, "--record"], input=nonsense, cwd=clone.root, env=clone.env, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 2 and "team test: expected " in done.stderr
 
 
 def test_a_file_that_cannot_be_read_is_in_every_sample(clone: Clone) -> None:
@@ -318,3 +331,86 @@ def test_a_file_that_cannot_be_read_is_in_every_sample(clone: Clone) -> None:
         report = clone.json("--fast", "--agent", f"agent-{seat}", code=1)["suites"][0]
         bad = [result["name"] for result in report["results"] if result["outcome"] != "passed"]
         assert bad == ["test_broken.py"] and 3 <= len(report["results"]) <= 6
+
+
+def test_answers_are_short_whatever_is_asked_for(clone: Clone) -> None:
+    clone.write(a="exit 1")
+    clone.land()
+    name = "\x1b[31m\u202e漢" * 1000
+    for code, *args in (
+        (2, name),
+        (0, "--history", name),
+        (2, "--bisect", name),
+        (2, "--suite", name),
+        (2, "-j", name),
+    ):
+        text = clone.test(*args, code=code)
+        assert len(text.encode()) < 2048 and "\x1b" not in text and "\u202e" not in text
+
+
+def test_a_case_may_be_named_as_the_report_spells_it(clone: Clone) -> None:
+    clone.write(**{"a\nb": "exit 0", "\udcff": "exit 0"})
+    assert "1 of 2 tests" in clone.test("t/a\\nb.sh")
+    assert "1 of 2 tests" in clone.test(*clone.test("--list").splitlines()[1:])
+
+
+@pytest.mark.parametrize("agent", ["\udcff", "a\nb", "\x1b[31m", "x" * 5000])
+def test_an_agent_has_a_sensible_name(clone: Clone, agent: str) -> None:
+    clone.write(a="exit 0")
+    assert "the name of an agent" in clone.test("--fast", "--agent", agent, code=2)
+
+
+def test_a_terminal_that_knows_ascii_only(clone: Clone) -> None:
+    clone.write(漢="exit 1")
+    ascii_only = Clone(clone.root, {**clone.env, "PYTHONIOENCODING": "ascii"})
+    assert "ERROR t/\\u6f22.sh" in ascii_only.test(code=1)
+    assert ascii_only.test("--list") == "t/\\u6f22.sh\n"
+
+
+def test_a_broken_memory_is_set_aside_and_said_once(clone: Clone) -> None:
+    clone.write(a="exit 1")
+    clone.test(code=1)
+    memory = clone.root / ".git" / "team" / "tests.db"
+    for rest in memory.parent.glob("tests.db-*"):
+        rest.unlink()
+    memory.write_bytes(b"garbage" * 999)
+    assert "what earlier runs left was broken (file is not a database) and begins anew" in clone.test(code=1)
+    assert memory.with_suffix(".broken").read_bytes() == b"garbage" * 999
+    assert "broken" not in clone.test("--failed", code=1)
+
+
+def test_without_a_memory_the_tests_run_all_the_same(clone: Clone) -> None:
+    clone.write(a="exit 1", b="exit 0")
+    (clone.root / ".git" / "team").write_text("in its place")
+    text = clone.test(code=1)
+    assert "2 of 2 tests" in text and "ERROR t/a.sh: exit code 1" in text
+    assert "what earlier runs left cannot be read, nor this one kept: " in text
+    assert "cannot be read" in clone.test("--flaky", code=2)
+
+
+def test_a_full_disk_stops_no_run(tmp_path: Path) -> None:
+    log = Log(tmp_path, 0.0)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, log._lines)
+    log.result(Result("a", Outcome.FAILED, 0.1, "no", "detail"))
+    log.close()
+    os.close(full)
+    assert log.broken == "the log is not whole: No space left on device"
+
+
+@pytest.mark.parametrize("what", ["agent_logs", ".git", ".git/team", "agent_logs .git team.toml"])
+def test_a_case_that_deletes_what_the_run_needs_does_not_stop_it(clone: Clone, what: str) -> None:
+    clone.write(a=f"rm -rf {what}", b="echo no; exit 1")
+    clone.land()
+    text = clone.test(code=3)
+    assert "2 of 2 tests" in text and "ERROR t/b.sh: [known] exit code 1: no" in text
+    assert ("the log is not whole" in text) == ("agent_logs" in what)
+
+
+def test_a_command_that_is_not_there_is_no_failure_of_the_cases(clone: Clone) -> None:
+    clone.write(**{f"c{n}": "exit 0" for n in range(9)})
+    (clone.root / "team.toml").write_text(TOML.replace("sh {file}", "./no-such-runner {file}"))
+    assert "[test] run cannot be started (exit code 127)" in clone.test(code=2)
+    (clone.root / "team.toml").write_text(TOML)
+    clone.write(c0="exit 127", c1="exit 127")  # of some cases it is their own
+    assert "2 failed" in clone.test(code=1)

@@ -166,3 +166,63 @@ def test_the_oldest_is_forgotten_in_the_end(kept: File, monkeypatch: pytest.Monk
     for n in range(100):
         kept.record(ran({"x": PASSED}, content=f"tree {n}"))
     assert 0 < len(kept.history("", "x")) < 95
+
+
+def test_a_file_that_breaks_while_it_is_open_is_set_aside(tmp_path: Path) -> None:
+    notes: list[str] = []
+    with closing(File(tmp_path / "tests.db", notes=notes)) as kept:
+        kept.record(ran(dict.fromkeys([f"t{n}" for n in range(500)], FAILED)))
+        kept._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        kept._db.execute("PRAGMA cache_size=0")
+        size = (tmp_path / "tests.db").stat().st_size
+        (tmp_path / "tests.db").write_bytes(b"SQLite format 3\0" + b"\xff" * (size - 16))
+        assert kept.record(ran({"x": FAILED})).unknown == 1
+        assert kept.look("", ["x", "t1"], "agent-01").failing == ["x"]
+    assert len(notes) == 1 and str(tmp_path / "tests.broken") in notes[0]
+
+
+def test_inventions_make_room_for_real_cases(kept: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_CASES", 100)
+    cases = [f"t{n}" for n in range(20)]
+    before = kept.look("", cases, "agent-01").positions
+    kept.record(ran(dict.fromkeys(cases, PASSED), content="landed"))
+    kept.look("", [f"junk{n}" for n in range(500)], "agent-66")
+    kept.record(ran({f"more{n}": FAILED for n in range(500)}, agent="agent-66"))
+    for _ in range(2):  # the first finds no room, and makes it
+        kept.look("", [*cases, "new"], "agent-01")
+        kept.record(ran({"new": FAILED}))
+    assert kept.look("", cases, "agent-01").positions == before
+    assert [seen.outcome for seen in kept.history("", "new")] == ["failed"]
+
+
+def test_a_name_that_looks_like_a_shortened_one_is_another(kept: File) -> None:
+    cases = ["\ud800", memory._key("\ud800")]
+    kept.record(ran(dict.fromkeys(cases, FAILED)))
+    assert kept.look("", cases, "agent-01").failing == cases
+
+
+def test_reasons_of_any_characters_are_kept(kept: File) -> None:
+    kept.record(Run("a", "", "c", "", "", "", "all", 1, 1.0, [Result("x", FAILED, 0.1, "no \udcff\x1b[31m\0file")]))
+    assert kept.history("", "x")[0].reason == "no file"
+
+
+def test_what_no_landed_state_has_is_new(kept: File) -> None:
+    kept.look("", ["old", "never run"], "agent-01")
+    kept.look("", ["old", "never run", "mine"], "agent-01", landed=False)
+    compared = kept.record(ran({"mine": FAILED, "never run": FAILED}))
+    assert compared.kinds == {"mine": "new", "never run": "unknown"}
+    assert [case.name for case in kept.coverage()] == ["never run", "old"], "the landed state has no such case"
+
+
+def test_a_tree_that_lands_later_counts_as_landed_from_then_on(kept: File) -> None:
+    kept.record(ran({"x": PASSED, "skips": Outcome.SKIPPED}, content="mine", base=""))
+    assert kept.record(ran({"x": FAILED}, base_content="mine")).kinds == {"x": "unknown"}
+    kept.landed("mine", "e" * 40)
+    assert kept.record(ran({"x": FAILED}, base_content="mine")).kinds == {"x": "new"}
+    assert [seen.commit for seen in kept.history("", "x") if seen.landed] == ["e" * 40]
+
+
+def test_a_time_out_makes_no_case_flaky(kept: File) -> None:
+    kept.record(ran({"slow": PASSED}, content="landed"))
+    kept.record(ran({"slow": Outcome.TIMED_OUT}, content="landed"))
+    assert kept.flaky("") == []

@@ -183,11 +183,14 @@ def test_what_the_gate_left(door: Open, tmp_path: Path) -> None:
     written.record(run)
     written.record(run)
     left = base64.b64encode(gzip.compress((tmp_path / "left").read_bytes()))
-    assert door.tests.from_gate(left, keep=False) == 2
-    assert door.remote.history("", "good") == []
-    assert door.tests.from_gate(left, keep=True) == 2
+    assert door.tests.from_gate(left) == 1, "told twice, it is one test"
     (seen,) = door.remote.history("", "good")
-    assert seen.landed and seen.agent == "gate" and seen.commit == "c" * 40
+    assert seen.agent == "gate" and not seen.landed, "a check that passes has not landed"
+    with closing(File(door.tests._path)) as memory:
+        memory.landed("another tree", "d" * 40)
+        memory.landed("tree", "d" * 40)
+    (seen,) = door.remote.history("", "good")
+    assert seen.landed and seen.commit == "d" * 40
     bomb = base64.b64encode(gzip.compress(b"\0" * (remote.MOST_BYTES + 1000)))
     for nonsense in (b"", b"!", base64.b64encode(b"x"), base64.b64encode(gzip.compress(b"{}")), bomb):
-        assert door.tests.from_gate(nonsense, keep=True) is None
+        assert door.tests.from_gate(nonsense) is None

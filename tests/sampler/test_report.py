@@ -65,6 +65,19 @@ def test_many_suites_still_fit() -> None:
     runs = [suite_run(*(failed(f"case {n}") for n in range(9)), unknown=9) for _ in range(20)]
     text = lines(runs, LANDED, LOG, [])
     assert len(text) <= 12
+    words = "\n".join("漢" * 300 for _ in range(9))
+    text = lines([SuiteRun(f"s{n}", broken=CannotRun(words, words)) for n in range(20)], LANDED, LOG, [words])
+    assert len(text) <= 12 and sum(len(line.encode()) + 1 for line in text) < 2000
+
+
+def test_of_many_suites_the_bad_ones_are_told_first() -> None:
+    runs = [suite_run(PASSED) for _ in range(20)]
+    runs[17], runs[19] = suite_run(failed("a"), unknown=1), SuiteRun("", broken=CannotRun("no compiler"))
+    for n, run in enumerate(runs):
+        run.suite = f"s{n}"
+    text = lines(runs, LANDED, LOG, [])
+    assert text[0] == "s19: cannot run: no compiler" and text[1].startswith("s17: 1 of 1 tests")
+    assert "and 15 more suites: 15 tests, 0 failed" in text and any(line.startswith("ERROR s17: a") for line in text)
 
 
 def test_what_cannot_run_says_why_with_the_runner_s_words() -> None:
@@ -83,6 +96,8 @@ def test_what_cannot_run_says_why_with_the_runner_s_words() -> None:
         (suite_run(failed("a"), known=1), 3),
         (SuiteRun("", broken=CannotRun("no")), 2),
         (SuiteRun("", results=[PASSED], early=True), 1),
+        (suite_run(Result("a", Outcome.GONE, 0.0)), 2),
+        (suite_run(Result("a", Outcome.GONE, 0.0), PASSED), 0),
     ],
 )
 def test_exit_codes(run: SuiteRun, code: int) -> None:

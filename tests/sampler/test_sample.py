@@ -35,16 +35,16 @@ def test_one_seat_fewer_does_not_cover_it(share: Fraction, first: int) -> None:
         ("7%", Fraction(7, 100)),
         ("0.5 %", Fraction(1, 200)),
         (".25", Fraction(1, 4)),
-        ("1", 1),
+        ("100%", 1),
     ],
 )
 def test_rates_are_exact(text: str, value: Fraction) -> None:
     assert sample.rate(text) == value
 
 
-@pytest.mark.parametrize("text", ["0", "0%", "101%", "2", "-1%", "ten", "", "1e-3", "nan", "٣%x"])
+@pytest.mark.parametrize("text", ["0", "0%", "1", "101%", "2", "-1%", "ten", "", "1e-3", "nan", "٣%x"])
 def test_what_is_no_rate_is_refused_with_the_mend(text: str) -> None:
-    with pytest.raises(ValueError, match="write a percentage"):
+    with pytest.raises(ValueError, match="write "):
         sample.rate(text)
 
 

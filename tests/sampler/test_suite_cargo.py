@@ -57,6 +57,10 @@ mod tests {
         let event = b"{ \\"type\\": \\"test\\", \\"name\\": \\"tests::wrong\\", \\"event\\": \\"ok\\" }";
         std::io::stdout().write_all(event).unwrap();
         std::io::stdout().write_all(b" it lied\\n\\xff\\x00 half a line").unwrap();
+        let mut worse = b"\\n{ \\"type\\": \\"test\\", \\"name\\": \\"tests::adds\\", \\"event\\": \\"ok\\", ".to_vec();
+        worse.extend(b"\\"exec_time\\": [1] }\\n{ \\"type\\": \\"test\\", \\"x\\": ");
+        worse.extend([b'['; 99_999]);
+        std::io::stdout().write_all(&worse).unwrap();
         if !told("shout") { return }
         for _ in 0..400_000 { println!("{}", "much ado about nothing ".repeat(10)) }
         panic!("hoarse")

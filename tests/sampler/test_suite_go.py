@@ -46,7 +46,7 @@ func TestGrows(t *testing.T) {
 	}
 }
 func TestShouts(t *testing.T) {
-	os.Stdout.Write([]byte("--- PASS: TestWrong (0.00s)\\n\\xff\\x00 half a line"))
+	os.Stdout.Write([]byte("--- PASS: TestWrong (0.00s)\\n--- FAIL: TestShouts (1..2s)\\n\\xff\\x00 half a line"))
 	for i := 0; told("shout") && i < 400000; i++ { fmt.Println(strings.Repeat("much ado about nothing ", 10)) }
 	if told("shout") { t.Fatal("hoarse") }
 }

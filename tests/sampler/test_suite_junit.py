@@ -296,6 +296,8 @@ def test_bytes_that_are_no_xml_are_mended(tmp_path: Path) -> None:
     )
     assert [(case.full, case.outcome) for case in cases] == [("s::a", Outcome.PASSED), ("s::b", Outcome.FAILED)]
     assert cases[1].reason == "\ufffd[31m \ufffd \ufffd \ufffd"
+    (case,) = read(tmp_path, b"<?xml version='1.0' encoding='klingon'?><testsuite><testcase name='a'/></testsuite>")
+    assert case.full == "a"
 
 
 def test_a_file_that_breaks_off_gives_what_is_whole(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ _PACKAGES = {
     "cmake": ("cmake", "make", "gcc", "libc6-dev"),
     "dpkg-source": ("dpkg-dev", "xz-utils"),
     "ccache": ("ccache",),
+    "gcc": ("gcc", "libc6-dev"),
+    "make": ("make",),
     "ninja": ("ninja-build",),
     "tcc": ("tcc", "libc6-dev"),
     "tclsh": ("tcl",),

@@ -130,7 +130,14 @@ def _last_line(text: str) -> str:
         return f"expected {' '.join(flat[expected + 1 : got])}, got {' '.join(flat[got + 1 : got + 2])} ({last})"
     errors = [line[1:].strip() for line in lines if line.startswith("E  ")]
     found = [line for line in errors or flat if line]
-    return found[-1] if found else "no message"
+    if not found:
+        return "no message"
+    at = re.findall(r'^File "(.+)", line (\d+)$', "\n".join(errors), re.M)
+    if at and re.match(r"(Syntax|Indentation|Tab)Error", found[-1]):  # it says all but where
+        path = at[-1][0]
+        here = os.getcwd() + os.sep
+        return f"{found[-1]} ({path[len(here) :] if path.startswith(here) else path}:{at[-1][1]})"
+    return found[-1]
 
 
 def _text(report: Any) -> str:

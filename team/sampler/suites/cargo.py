@@ -31,8 +31,10 @@ _JSON = ("-Z", "unstable-options", "--format", "json", "--report-time")
 _LISTED = re.compile(r"(.+): (?:test|benchmark)")
 _DOC_TEST = re.compile(r"(.+) - (?:(.+) )?\(line (\d+)\)")
 _DOC_CRATE = re.compile(r"\s*Doc-tests (\S+)")
-_EVENT = re.compile(r'\{ "type": "(?:test|suite)", .*')
-_TOO_LONG = re.compile(r'.*?"name": "((?:[^"\\]|\\.)*)", "event": "(\w+)"(?:, "exec_time": ([\d.]+))?(.*)', re.DOTALL)
+_EVENTS = ('{ "type": "test", ', '{ "type": "suite", ')
+_TOO_LONG = re.compile(
+    r'.*?"name": "((?:[^"\\]|\\.)*)", "event": "(\w+)"(?:, "exec_time": (\d+\.?\d*))?(.*)', re.DOTALL
+)
 _PANIC = re.compile(r"panicked at (\S+:\d+:\d+):\n(.*?)(?=\nnote: |\nstack backtrace:|\n\n|\Z)", re.DOTALL)
 _OLD_PANIC = re.compile(r"panicked at '(.*?)', (\S+:\d+:\d+)", re.DOTALL)
 _DOC = "doc"
@@ -215,18 +217,19 @@ class _Tests(batch.Batch):
             yield f"--test-threads={self.options.jobs}"
 
     def read(self, line: str) -> None:
-        # What a test prints past the harness stands between the events, also before one in its line.
-        found = _EVENT.search(line)
-        noise = line[: found.start()] if found else line + "\n"
+        # What a test prints past the harness stands between the events, also before one in its line, also if it looks
+        # like one.
+        start = max(map(line.rfind, _EVENTS))
+        noise = line[:start] if start >= 0 else line + "\n"
         if noise:
             self._noise.add(noise)
-        if found:
-            self._event(found[0])
+        if start >= 0:
+            self._event(line[start:])
 
     def _event(self, text: str) -> None:
         try:
             event = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             event = _shortened(text) if len(text) > batch.LINE // 2 else None
         if not isinstance(event, dict):
             return
@@ -244,7 +247,7 @@ class _Tests(batch.Batch):
             reason = (message.partition("\n")[0] or _telling(text)) if said != "ok" else ""
             detail = batch.Kept()
             detail.add(f"{text}\n{message}".strip("\n"))
-            self.ended(name, _OUTCOMES[said], event.get("exec_time"), reason, str(detail))
+            self.ended(name, _OUTCOMES[said], _seconds(event.get("exec_time")), reason, str(detail))
 
     def case(self, inner: str) -> str | None:
         """The case that the harness calls ``inner``."""
@@ -332,6 +335,18 @@ def _joined(message: str) -> str:
     return ", ".join(line.strip().rstrip(",") for line in message.splitlines())
 
 
+def _seconds(told: object) -> float | None:
+    """The time of an event, which a test may have printed itself."""
+    return told if isinstance(told, int | float) and 0 <= told < 1e7 else None
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(f'"{text}"'))
+    except ValueError:
+        return text
+
+
 def _shortened(line: str) -> object:
     """An event whose text was too long, from what was kept of its line."""
     if not (found := _TOO_LONG.match(line)):
@@ -340,7 +355,7 @@ def _shortened(line: str) -> object:
     seconds = float(found[3]) if found[3] else None
     return {
         "type": "test",
-        "name": json.loads(f'"{found[1]}"'),
+        "name": _unquoted(found[1]),
         "event": found[2],
         "exec_time": seconds,
         "stdout": rest,

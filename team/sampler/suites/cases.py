@@ -10,6 +10,7 @@ from team.sampler.process import Ended, Job, Pool
 from team.sampler.settings import SuiteSettings
 from team.sampler.suites import shell
 
+_NO_COMMAND, _ENOUGH = (126, 127), 3  # exit codes of a shell; so many at the start, and it is no fault of theirs
 _WIDTH = 80  # characters of a differing line
 
 
@@ -43,15 +44,21 @@ class Cases:
                     wanted = base / shell.fill(self._settings.expect, path)
                     try:
                         expected[name] = wanted.read_bytes()
-                    except OSError as error:
-                        reason = f"cannot read its expected output {wanted.relative_to(base)}: {error.strerror}"
+                    except (OSError, ValueError) as error:  # a NUL in the setting
+                        why = error.strerror if isinstance(error, OSError) else error
+                        reason = f"cannot read its expected output {shell.fill(self._settings.expect, path)}: {why}"
                         sink(Result(name, Outcome.FAILED, 0.0, reason))
                         continue
                 yield self._job(name, self._command.argv(path), base, options, expected.get(name))
 
+        lost = 0  # how many of the first ones found no command
         # Jobs ahead of each worker, so that none waits for us: the commands do not depend on each other.
-        for ended in Pool(options.jobs, ahead=16).run(jobs()):
+        for ran, ended in enumerate(Pool(options.jobs, ahead=16).run(jobs()), 1):
             sink(self._result(ended, self._command.argv(files[ended.key]), expected.pop(ended.key, None), options))
+            lost += ran == lost + 1 and ended.code in _NO_COMMAND and not ended.why
+            if lost == ran == min(_ENOUGH, len(chosen)):
+                said = shell.telling(shell.text(ended.errors or ended.output))
+                raise CannotRun(f"[test] run cannot be started (exit code {ended.code}): {said}")
 
     def _job(self, name: str, argv: Sequence[str], base: Path, options: Options, expected: bytes | None) -> Job:
         # The first half must hold all that is expected, and a line more.

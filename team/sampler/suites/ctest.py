@@ -22,10 +22,10 @@ from team.sampler.settings import SuiteSettings
 from team.sampler.suites import batch, shell
 
 _BUILDS = ("build", "_build", "cmake-build-*", "build-*", "out/build/*")
-_START = re.compile(r"\s*Start +(\d+): ")
-_END = re.compile(r"\s*\d+/\d+ Test +#(\d+): ")
-_OUTPUT = re.compile(r"(\d+): ?(.*)", re.DOTALL)
-_STATUS = re.compile(r" \.+(?:   |\*\*\*)(\S.*?) *([\d.]+) sec$", re.DOTALL)
+_START = re.compile(r"\s*Start +(\d{1,9}): ")
+_END = re.compile(r"\s*\d+/\d+ Test +#(\d{1,9}): ")
+_OUTPUT = re.compile(r"(\d{1,9}): ?(.*)", re.DOTALL)
+_STATUS = re.compile(r" \.+(?:   |\*\*\*)(\S.*?) *(\d+\.?\d*) sec$", re.DOTALL)
 _HEADERS = ("Test command:", "Working Directory:", "Test timeout computed", "Environment variables:")
 _TELLING = re.compile(r"assert|error|fail|expected|fatal|panic|exception|mismatch|not ok", re.IGNORECASE)
 

@@ -29,11 +29,11 @@ _CASE = re.compile(r"(?:Test|Example|Fuzz)\w*")
 _FUNCTION = re.compile(r"^func ((?:Test|Example|Fuzz)\w*)\(", re.MULTILINE)
 _OURS = re.compile(r"-test\.(list|run|count|timeout)\b|-test\.v(=true)?$")
 _NEWS = re.compile(r"=== (RUN|PAUSE|CONT|NAME|ATTR) +(\S*)")
-_END = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$")
+_END = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \((\d+\.?\d*)s\)$")
 _OUTCOMES = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.SKIPPED}
 _PANIC = re.compile(r"^(?:panic|fatal error): .*", re.MULTILINE)
 _SAID = re.compile(r"^ +(\S+\.go:\d+:)(.*)", re.MULTILINE)
-_ASSERTION = re.compile(r"^\s+Error:\s+(.*?)(?=^\s+(?:Test|Messages):|\Z)", re.MULTILINE | re.DOTALL)
+_ASSERTION = re.compile(r"^[ \t]+Error:\s+(.*?)(?=^[ \t]+(?:Test|Messages):|\Z)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass

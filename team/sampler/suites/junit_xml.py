@@ -23,6 +23,7 @@ _NO_XML = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|&#(?:x0*(?:[0-8bcef]|1[0-9a-f]);|0*(?:[0-8]|1[124-9]|2[0-9]|3[01]);)",
     re.I,
 )
+_BROKEN = (expat.ExpatError, LookupError)  # the second: an encoding that nobody knows
 _LOCATION = re.compile(r"^\S+:\d+:?$")
 _COMPARED = re.compile(r"(?:expected|received|actual|got)\b.{0,40}?[:=]", re.I)
 
@@ -61,7 +62,7 @@ def read(file: Path) -> Iterator[TestCase]:
         return
     except OSError as error:
         raise BadXml(error.strerror or str(error)) from None
-    except expat.ExpatError as error:
+    except _BROKEN as error:
         why = str(error)
     if file.stat().st_size > _MOST_MENDED:
         raise BadXml(why)
@@ -72,7 +73,7 @@ def read(file: Path) -> Iterator[TestCase]:
         for number, case in enumerate(_parse([mended.encode()])):
             if number >= count:
                 yield case
-    except expat.ExpatError as error:
+    except _BROKEN as error:
         raise BadXml(str(error)) from None
 
 

@@ -193,6 +193,8 @@ def text(data: bytes) -> str:
 def telling(output: str) -> str:
     """The line that tells most: the first that speaks of an error, else the last; empty where there is none."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if "stack traceback:" in lines[1:]:  # Lua's, which comes after the error
+        lines = lines[: lines.index("stack traceback:", 1)]
     for line in lines:
         if re.search(r"\b(\w*error|fatal|panic\w*|\w*exception|assert\w*|cannot|no such)\b", line, re.I):
             return line
