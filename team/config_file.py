@@ -14,9 +14,7 @@ from pydantic import BaseModel, ValidationError
 from team import places, prompt
 from team.clients import CLIENTS
 from team.config import Settings, UserSettings
-from team.errors import TeamError
-from team.oracle.settings import WrongOracle
-from team.sampler.settings import WrongTest
+from team.errors import TeamError, WrongSetting
 from team.text import one_line
 
 NAME = "team.toml"
@@ -189,7 +187,7 @@ def _validate(model: type[_Model], data: dict[str, Any], text: str, shown: str, 
         raise _complaint(shown, text, loc, _unknown_key(model, loc))
     if kind == "value_error":
         what = str(context["error"])
-        if isinstance(context["error"], WrongTest | WrongOracle):
+        if isinstance(context["error"], WrongSetting):
             raise _complaint(shown, text, loc + context["error"].path, what)
     else:
         words = first["msg"] if show_values else "this value is not allowed here"

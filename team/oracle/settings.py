@@ -11,20 +11,12 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from team.errors import TeamError
+from team.errors import TeamError, WrongSetting
 from team.units import parse_size, parse_span
 
 FILE = "team.toml"
 VARIABLE = "TEAM_ORACLE_SETTINGS"
 """Environment variable with ``[oracle]`` as JSON: the person's own, which the clone need not hold."""
-
-
-class WrongOracle(ValueError):
-    """A setting in ``[oracle]`` that makes no sense: what is wrong and the mend, and the ``path`` of its keys."""
-
-    def __init__(self, path: tuple[str, ...], message: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ def load(root: Path, env: Mapping[str, str]) -> OracleSettings:
         return parse_oracle(tomllib.loads((root / FILE).read_text("utf-8")).get("oracle", {}))
     except FileNotFoundError:
         return OracleSettings()
-    except WrongOracle as error:
+    except WrongSetting as error:
         raise TeamError(f"{FILE}: {'.'.join(('oracle', *error.path))}: {error}") from None
     except (OSError, ValueError) as error:
         raise TeamError(f"{FILE}: {error}") from None
@@ -108,23 +100,23 @@ def environment(settings: OracleSettings) -> dict[str, str]:
 
 
 def parse_oracle(table: object) -> OracleSettings:
-    """The settings in ``table``. Raises :class:`WrongOracle`."""
+    """The settings in ``table``. Raises :class:`WrongSetting`."""
     if isinstance(table, OracleSettings):
         return table
     if not isinstance(table, Mapping):
-        raise WrongOracle((), "expected a table [oracle]")
+        raise WrongSetting((), "expected a table [oracle]")
     compare = table.get("compare", {})
     if not isinstance(compare, Mapping):
-        raise WrongOracle(("compare",), "expected a table [oracle.compare]")
+        raise WrongSetting(("compare",), "expected a table [oracle.compare]")
     own = {key: value for key, value in table.items() if key != "compare"}
     found = OracleSettings(
         **_table(OracleSettings, own, ()), compare=CompareTable(**_table(CompareTable, compare, ("compare",)))
     )
     place = PurePosixPath(found.directory)
     if place.is_absolute() or ".." in place.parts:
-        raise WrongOracle(("directory",), "expected a path inside the project")
+        raise WrongSetting(("directory",), "expected a path inside the project")
     if found.units and found.list:
-        raise WrongOracle(("list",), "set units or list, not both")
+        raise WrongSetting(("list",), "set units or list, not both")
     return found
 
 
@@ -135,7 +127,7 @@ def _table(kind: type, table: Mapping[str, object], where: tuple[str, ...]) -> d
         if key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.6)
             also = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
-            raise WrongOracle((*where, key), f"unknown key; {also}")
+            raise WrongSetting((*where, key), f"unknown key; {also}")
         default = known[key].default
         assert default is not MISSING
         values[key] = _checked(key, default, value, (*where, key))
@@ -147,25 +139,25 @@ def _checked(key: str, default: object, value: object, where: tuple[str, ...]) -
     try:
         value = parse_span(value) if key == "timeout" else parse_size(value) if key == "memory" else value
     except ValueError as error:
-        raise WrongOracle(where, str(error)) from None
+        raise WrongSetting(where, str(error)) from None
     if key == "normalise":
         if not isinstance(value, list) or not all(
             isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in value
         ):
-            raise WrongOracle(where, "expected pairs, like [['0x[0-9a-f]+', 'ADDRESS']]")
+            raise WrongSetting(where, "expected pairs, like [['0x[0-9a-f]+', 'ADDRESS']]")
         return tuple((pair[0], pair[1]) for pair in value)
     if isinstance(default, tuple):
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-            raise WrongOracle(where, "expected a list of strings")
+            raise WrongSetting(where, "expected a list of strings")
         return tuple(texts)
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise WrongOracle(where, "expected true or false")
+            raise WrongSetting(where, "expected true or false")
         return value
     if isinstance(default, str):
         if not isinstance(value, str):
-            raise WrongOracle(where, "expected a string")
+            raise WrongSetting(where, "expected a string")
         return value
     return _number(key, value, where)
 
@@ -183,5 +175,5 @@ def _number(key: str, value: object, where: tuple[str, ...]) -> float | int:
     low, high = _RANGES.get(key, (1e-9, math.inf))
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < math.inf or value > high:
         limits = f"from {low:g} to {high:g}" if key in _RANGES else "above 0"
-        raise WrongOracle(where, f"expected a number {limits}")
+        raise WrongSetting(where, f"expected a number {limits}")
     return float(value) if key in ("timeout", "flaky", "confidence") else int(value)

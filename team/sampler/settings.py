@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from team.errors import TeamError
+from team.errors import TeamError, WrongSetting
 from team.units import parse_size, parse_span
 
 KINDS = ("pytest", "cargo", "go", "ctest", "junit", "tap", "cases")
@@ -21,14 +21,6 @@ MOST_JOBS = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 VARIABLE = "TEAM_TEST_SETTINGS"
 """Environment variable with ``[test]`` as JSON: the person's own, which the clone need not hold."""
-
-
-class WrongTest(ValueError):
-    """A setting in ``[test]`` that makes no sense: what is wrong and the mend, and the ``path`` of its keys."""
-
-    def __init__(self, path: tuple[str, ...], message: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ def load(root: Path, env: Mapping[str, str]) -> TestSettings:
         return parse_test(table)
     except FileNotFoundError:
         return TestSettings()
-    except WrongTest as error:
+    except WrongSetting as error:
         raise TeamError(f"{FILE}: {'.'.join(('test', *error.path))}: {error}") from None
     except (OSError, ValueError) as error:
         raise TeamError(f"{FILE}: {error}") from None
@@ -115,20 +107,20 @@ def _given(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_test(table: object) -> TestSettings:
-    """The settings in ``table``. Raises :class:`WrongTest`."""
+    """The settings in ``table``. Raises :class:`WrongSetting`."""
     if isinstance(table, TestSettings):
         return table
     if not isinstance(table, Mapping):
-        raise WrongTest((), "expected a table [test]")
+        raise WrongSetting((), "expected a table [test]")
     rest = {key: value for key, value in table.items() if key not in ("command", "suites")}
     command = _checked("command", str, table.get("command", ""), ("command",))
     own = _suite(rest, {}, ())
     suites = table.get("suites", {})
     if not isinstance(suites, Mapping) or not all(isinstance(value, Mapping) for value in suites.values()):
-        raise WrongTest(("suites",), "expected tables [test.suites.NAME]")
+        raise WrongSetting(("suites",), "expected tables [test.suites.NAME]")
     for name in suites:
         if not _NAME.match(name):
-            raise WrongTest(("suites", name), "a suite's name has letters, digits, - and _, at most 40")
+            raise WrongSetting(("suites", name), "a suite's name has letters, digits, - and _, at most 40")
     parsed = {name: _suite(value, rest, ("suites", name)) for name, value in suites.items()}
     return TestSettings(**vars(own), command=command, suites=parsed)
 
@@ -140,16 +132,16 @@ def _suite(table: Mapping[str, object], defaults: Mapping[str, object], where: t
         if key not in known:
             near = difflib.get_close_matches(key, [*known, "command", "suites"], 1, 0.6)
             also = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join([*known, 'command', 'suites'])}"
-            raise WrongTest((*where, key), f"unknown key; {also}")
+            raise WrongSetting((*where, key), f"unknown key; {also}")
         default = known[key].default
         assert default is not MISSING
         values[key] = _checked(key, type(default), value, (*where, key))
     found = SuiteSettings(**values)
     if found.kind and found.kind not in KINDS:
-        raise WrongTest((*where, "kind"), f"{found.kind!r} is not known; known: {', '.join(KINDS)}")
+        raise WrongSetting((*where, "kind"), f"{found.kind!r} is not known; known: {', '.join(KINDS)}")
     place = PurePosixPath(found.directory)
     if place.is_absolute() or ".." in place.parts:
-        raise WrongTest((*where, "directory"), "expected a path inside the project")
+        raise WrongSetting((*where, "directory"), "expected a path inside the project")
     return found
 
 
@@ -161,20 +153,20 @@ def _checked(key: str, wanted: type, value: object, where: tuple[str, ...]) -> A
         elif key == "memory":
             value = parse_size(value)
     except ValueError as error:
-        raise WrongTest(where, str(error)) from None
+        raise WrongSetting(where, str(error)) from None
     if key in ("timeout", "memory", "jobs"):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise WrongTest(where, "expected a number above 0")
+            raise WrongSetting(where, "expected a number above 0")
         if key == "jobs" and value not in range(1, MOST_JOBS + 1):
-            raise WrongTest(where, f"expected a whole number from 1 to {MOST_JOBS}")
+            raise WrongSetting(where, f"expected a whole number from 1 to {MOST_JOBS}")
         return float(value) if key == "timeout" else math.ceil(value)
     if wanted is tuple:
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-            raise WrongTest(where, "expected globs, like ['tests/*.c']")
+            raise WrongSetting(where, "expected globs, like ['tests/*.c']")
         return tuple(found)
     if key == "exit" and value not in range(256):
-        raise WrongTest(where, "expected an exit code, from 0 to 255")
+        raise WrongSetting(where, "expected an exit code, from 0 to 255")
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise WrongTest(where, f"expected {'a string' if wanted is str else 'a whole number'}")
+        raise WrongSetting(where, f"expected {'a string' if wanted is str else 'a whole number'}")
     return value
