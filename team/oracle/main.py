@@ -25,8 +25,9 @@ from team.oracle import report, trees
 from team.oracle import settings as settings_
 from team.oracle.memory import Culprit, File, Memory, Remote
 from team.oracle.search import Verdict
+from team.sampler.arguments import Help, Parser
 from team.sampler.landed import OWN
-from team.sampler.main import Help, Parser, half_of_memory
+from team.sampler.main import half_of_memory
 from team.text import one_line
 
 
