@@ -239,6 +239,8 @@ class Supervisor:
             adopted, ended = await reconcile(self.team)
             for session in ended:
                 self._finish(session)
+            for seat in (s for s in plan.seats if s.name in adopted):
+                self._duty.take(seat)  # before another one of its role looks
             seats = [asyncio.create_task(self._seat(s, adopted.get(s.name))) for s in plan.seats]
             await self._all(seats)
             await self._all([*self._finishing, *self._measuring])

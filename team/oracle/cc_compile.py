@@ -11,7 +11,9 @@ import time
 
 from team.oracle import cc_objects as objects
 from team.oracle.cc_compilers import Settings, say, show, wait
-from team.oracle.cc_line import Line, Source
+from team.oracle.cc_line import Line, Source, without_dependencies
+
+_MORE = ("-MT", "team", "-MQ", "team", "-MP")  # as builds ask for dependencies
 
 
 class Compilation:
@@ -30,6 +32,9 @@ class Compilation:
         if self.depends and line.mode == "link":
             self.words += ["-MF", self.depends, "-MT", output]  # not the passing object
         self.cache = settings.cache
+        self.given, self.asks = self.words, False
+        if self.depends and self.cache and self.which == "candidate" and not self._tells(self.cache, self.which, _MORE):
+            self.given, self.asks = without_dependencies(self.words), True
         outputs = [path for path in (output, self.depends) if path]
         self.keeps = bool(unit) and line.known and all(_is_plain(path) for path in outputs)
 
@@ -96,8 +101,10 @@ class Compilation:
         words = self.settings.compiler(self.which)
         handle = os.memfd_create("errors")
         try:
-            argv = [*words, *self.words, *more, "-o", into]
+            argv = [*words, *self.given, *more, "-o", into]
             code = wait(self.which, words, argv, [(os.POSIX_SPAWN_DUP2, handle, 2)])
+            if self.asks and not code:
+                code = self._depend_by_reference()
             os.lseek(handle, 0, os.SEEK_SET)
             with open(handle, "rb", closefd=False) as file:
                 self._errors = file.read()
@@ -135,10 +142,20 @@ class Compilation:
                 return []
         return [(name, objects.fingerprint(self.files, name)) for name in names]
 
-    def _tells(self, cache: objects.Cache, which: str) -> bool:
-        """Whether a compiler can write dependencies while it compiles; tried once for each."""
+    def _depend_by_reference(self) -> int:
+        """Have the reference write the dependencies that the candidate cannot."""
+        words = [word for word in self.words if word not in ("-c", "-S")]
+        if not any(word.startswith(("-MT", "-MQ")) for word in words):
+            words += ["-MT", self.output]
+        compiler = self.settings.compiler("reference")
+        argv = [*compiler, *words, "-fsyntax-only", "-w", "-MF", self.depends]
+        return wait("reference", compiler, argv, [])
+
+    def _tells(self, cache: objects.Cache, which: str, more: tuple[str, ...] = ()) -> bool:
+        """Whether a compiler can write dependencies while it compiles, also with the options ``more``; tried once for
+        each."""
         compiler = self.settings.compiler(which)
-        known = cache.probed(compiler)
+        known = cache.probed([*compiler, *more])
         try:
             return _content(known) == b"yes"
         except OSError:
@@ -148,7 +165,7 @@ class Compilation:
         objects.write(files["h"], b"\n")
         objects.write(files["c"], f'#include "{os.path.basename(stem)}.h"\nint team;\n'.encode())
         quiet = [(os.POSIX_SPAWN_OPEN, out, os.devnull, os.O_WRONLY, 0) for out in (1, 2)]
-        argv = [*compiler, "-c", files["c"], "-o", files["o"], "-MD", "-MF", files["d"]]
+        argv = [*compiler, "-c", files["c"], "-o", files["o"], "-MD", "-MF", files["d"], *more]
         try:
             told = not wait(which, compiler, argv, quiet) and f"{stem}.h".encode() in _content(files["d"])
         except OSError:

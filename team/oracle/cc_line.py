@@ -151,6 +151,20 @@ class Line:
         return words
 
 
+def without_dependencies(words: list[str]) -> list[str]:
+    """``words`` without what asks for a file with dependencies, for a compiler that does not know it."""
+    left: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word in ("-MD", "-MMD", "-MP", "-MG") or word.startswith(("-Wp,-MD,", "-Wp,-MMD,")):
+            skip = False
+        elif word in ("-MF", "-MT", "-MQ"):
+            skip = True
+        elif not word.startswith(("-MF", "-MT", "-MQ")):
+            left.append(word)
+    return left
+
+
 def expand(argv: list[str], depth: int = 0) -> list[str]:
     """``argv`` with each ``@file`` that can be read replaced by the words in it, as gcc does."""
     words: list[str] = []

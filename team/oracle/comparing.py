@@ -14,7 +14,7 @@ from team.oracle.compare_report import CompareReport, Group
 from team.oracle.flow import Claim
 from team.oracle.memory import Culprit
 from team.oracle.settings import OracleSettings
-from team.sampler.main import half_of_memory
+from team.sampler.place import half_of_memory
 from team.text import one_line
 
 _SHOWN = 11

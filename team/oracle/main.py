@@ -27,7 +27,7 @@ from team.oracle.memory import Culprit, File, Memory, Remote
 from team.oracle.search import Verdict
 from team.sampler.arguments import Help, Parser
 from team.sampler.landed import OWN
-from team.sampler.main import half_of_memory
+from team.sampler.place import half_of_memory
 from team.text import one_line
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import shlex
 import shutil
 import sqlite3
@@ -31,7 +32,8 @@ CANNOT_TELL = 125
 _BUILD_FAILED = 201
 _SCRIPT = f"""
 echo build >"$TEAM_ORACLE_PHASE"
-(eval "$TEAM_ORACLE_BUILD") </dev/null || exit {_BUILD_FAILED}
+(eval "$TEAM_ORACLE_BUILD") </dev/null
+[ "$?" = 0 ] || exit {_BUILD_FAILED}
 echo check >"$TEAM_ORACLE_PHASE"
 (eval "$TEAM_ORACLE_CHECK") </dev/null
 code=$?
@@ -241,10 +243,11 @@ class Bench:
                 f"no room is left in {self._home}: remove something, or set TMPDIR; what was found out is kept"
             )
         seconds = round(ended.seconds, 3)
-        said = _telling(ended.output)
+        said = self._place(_telling(ended.output))
         if not checked:
             why = {"timed out": f"the build did not end in {2 * self.settings.timeout:g} s"}.get(ended.why, "")
-            return Known(Verdict.UNTESTABLE, why or f"the build failed: {said}", seconds)
+            failed = f"the build failed: {said}" if said else "the build failed"
+            return Known(Verdict.UNTESTABLE, why or failed, seconds)
         if ended.why == "timed out":
             return Known(Verdict.FAILS, f"the check did not end in {2 * self.settings.timeout:g} s", seconds)
         if ended.why == "memory":
@@ -296,9 +299,18 @@ class Bench:
         among, failures = set(units), cc.failures(self._cache, self._since)
         failed = [one for one in failures if one.compiler == "candidate" and one.unit in among]
         return [
-            Culprit((one.unit,), f"the candidate cannot compile it: {one.message}", task_of(one.unit), self.agent)
+            Culprit(
+                (one.unit,),
+                f"the candidate cannot compile it: {self._place(one.message)}",
+                task_of(one.unit),
+                self.agent,
+            )
             for one in failed
         ]
+
+    def _place(self, text: str) -> str:
+        """``text`` with names of files as they are in the work tree."""
+        return re.sub(rf"{re.escape(str(self._home))}/tree-\d+/", "", text)
 
     def add(self, culprit: Culprit) -> None:
         """Keep a culprit for the others."""
@@ -338,7 +350,7 @@ class _Copy:
 
 def _telling(output: bytes) -> str:
     """The line of a build's or check's output that tells most."""
-    return one_line(telling(output.decode("utf-8", "replace")), 160)
+    return one_line(telling(output.decode("utf-8", "replace")), 240)
 
 
 def _units(root: Path, settings: OracleSettings) -> list[str]:

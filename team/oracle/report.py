@@ -30,7 +30,9 @@ def lines(report: Report, notes: Sequence[str]) -> list[str]:
         if count > _SHOWN:
             text.append(f"and {count - _SHOWN} more: `team oracle status --json`")
         text.append("proof: each fails by itself, and passes without any one of its units")
-        text.append(f"reproduce: team oracle check {shlex.join(report.culprits[0].units)}")
+        units = report.culprits[0].units
+        dashes = "-- " if any(unit.startswith("-") for unit in units) else ""
+        text.append(f"reproduce: team oracle check {dashes}{shlex.join(units)}")
     if report.claimed:
         text.append(f"{report.claimed} is yours; `git pull` brings its lock. Give it back with `team release`")
     elif report.culprits and report.rest is not None:

@@ -23,7 +23,7 @@ from team.sampler.suites import detect, suite
 from team.text import one_line
 
 if TYPE_CHECKING:
-    from team.sampler.main import Place
+    from team.sampler.place import Place
     from team.sampler.settings import SuiteSettings
 
 _MOST_RUNS = 60

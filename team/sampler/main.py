@@ -6,8 +6,6 @@ Exit codes: 0 all passed, 1 failures, 2 cannot run, 3 only failures that the las
 from __future__ import annotations
 
 import argparse
-import getpass
-import hashlib
 import io
 import json
 import os
@@ -17,43 +15,25 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from team import git, places
+from team import git
 from team.errors import TeamError
-from team.sampler import arguments, landed, questions, report
-from team.sampler import settings as settings_
+from team.sampler import arguments, questions, report
 from team.sampler.cases import CannotRun, Case, Options, Result
 from team.sampler.choice import Choice
-from team.sampler.landed import Stand, stand
 from team.sampler.log import Log, shown
-from team.sampler.memory import Compared, Memory, Run
+from team.sampler.place import Place, find, options_of, remember, suites_of
 from team.sampler.report import SuiteRun
-from team.sampler.suites import detect, suite
+from team.sampler.suites import suite
 from team.text import one_line
 
 if TYPE_CHECKING:
-    from team.sampler.settings import SuiteSettings, TestSettings
+    from team.sampler.settings import SuiteSettings
 
 _MOST_AGENT = 100
 PROGRESS = 30.0
 """Seconds before the first line of progress; each further one takes twice as long as the one before."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where ``team test`` was called, and by whom."""
-
-    root: Path
-    settings: TestSettings
-    agent: str
-    memory: Memory
-    stand: Stand
-    notes: list[str]
-    """What the report must say besides: the memory cannot be reached, or the like."""
 
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> int:
@@ -64,7 +44,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ)
     args = arguments.parse(sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, _interrupt)  # what a shell tool sends at its time-out: what ran is still told
     try:
-        return _answer(_place(args, env), args)
+        return _answer(find(args.agent, env), args)
     except (TeamError, CannotRun, git.GitError, OSError, sqlite3.Error) as error:
         print(f"team test: {one_line(str(error), 600)}", file=sys.stderr)
         return 2
@@ -86,7 +66,7 @@ def _answer(place: Place, args: argparse.Namespace) -> int:
         from team.sampler.bisect import bisect
 
         suite_name, case = _split(place, args.suite, args.bisect)
-        return bisect(place, suite_name, case, args.good, _options, as_json=args.json)
+        return bisect(place, suite_name, case, args.good, options_of, as_json=args.json)
     if args.history is None and not args.flaky and not args.coverage:
         return _list(place, args) if args.list else _test(place, args)
     if place.notes:  # about the memory, of which alone they ask
@@ -109,94 +89,14 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-# -- where we are ---------------------------------------------------------------------------------------------
-
-
-def _place(args: argparse.Namespace, env: Mapping[str, str]) -> Place:
-    here = Path.cwd()
-    root = next((path for path in (here, *here.parents) if (path / ".git").exists()), here)
-    settings = settings_.load(root, env)
-    agent = args.agent or env.get("TEAM_AGENT") or _user()
-    if one_line(agent, _MOST_AGENT) != agent:
-        raise TeamError(f"the name of an agent (--agent, TEAM_AGENT) is one line of at most {_MOST_AGENT} characters")
-    notes: list[str] = []
-    memory = _memory(root, env, notes)
-    return Place(root, settings, agent, memory, stand(root), notes)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user often has no name
-        return f"user-{os.getuid()}"
-
-
-def _memory(root: Path, env: Mapping[str, str], notes: list[str]) -> Memory:
-    if file := env.get("TEAM_TEST_RESULTS"):
-        from team.sampler.remote import Written
-
-        return Written(Path(file))
-    if env.get("TEAM_SESSION") and env.get("TEAM_DOOR"):
-        from team.sampler.remote import Remote
-
-        return Remote(env)
-    from team.sampler.memory import File
-
-    try:
-        return File(_file(root), notes=notes)
-    except (OSError, sqlite3.Error) as error:  # a full disk, a read-only work tree: tests can run all the same
-        notes.append(f"what earlier runs left cannot be read, nor this one kept: {error}")
-        return File(Path(":memory:"))
-
-
-def _file(root: Path) -> Path:
-    """The project's own memory, which its sessions share; else one of the clone."""
-    project = places.find_project(root)
-    if project is not None:
-        return project.tests
-    if (root / ".git").exists():
-        return (
-            Path(git.line("rev-parse", "--path-format=absolute", "--git-common-dir", at=root, env=landed.OWN))
-            / "team"
-            / "tests.db"
-        )
-    return places.state_home() / "tests" / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.db"
-
-
-def _suites(place: Place, only: str | None) -> dict[str, SuiteSettings]:
-    """The suites by name, their kinds known."""
-    found = place.settings.all()
-    if only is not None:
-        if only not in found:
-            known = ", ".join(name for name in found if name) or "none has a name"
-            raise TeamError(f"there is no suite {only!r} in [test.suites]; known: {known}")
-        found = {only: found[only]}
-    return {
-        name: one if one.kind else replace(one, kind=detect(place.root / one.directory)) for name, one in found.items()
-    }
-
-
-def _options(one: SuiteSettings, jobs: int | None = None, seconds: float | None = None) -> Options:
-    return Options(jobs or one.jobs, seconds or one.timeout, one.memory or half_of_memory())
-
-
-def half_of_memory() -> int:
-    """Bytes: half of what this machine or container has."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            sizes.append(int(Path(file).read_text()))
-    return min(sizes) // 2
-
-
 # -- running --------------------------------------------------------------------------------------------------
 
 
 def _list(place: Place, args: argparse.Namespace) -> int:
     rows = []
-    for name, one in _suites(place, args.suite).items():
+    for name, one in suites_of(place, args.suite).items():
         choice = _choice(place, name, args)
-        options = _options(one, args.jobs, args.timeout)
+        options = options_of(one, args.jobs, args.timeout)
         rows += [(name, case) for case in choice(suite(place.root, one).list(options))]
     if args.json:
         print(json.dumps([{"suite": name, "name": case.name, "file": case.file} for name, case in rows]))
@@ -206,12 +106,12 @@ def _list(place: Place, args: argparse.Namespace) -> int:
 
 
 def _test(place: Place, args: argparse.Namespace) -> int:
-    suites = _suites(place, args.suite)
+    suites = suites_of(place, args.suite)
     log = Log(place.root, time.time())
     runs = []
     for name, one in suites.items():
         choice = _choice(place, name, args)
-        runs.append(_run(place, name, one, choice, _options(one, args.jobs, args.timeout), log))
+        runs.append(_run(place, name, one, choice, options_of(one, args.jobs, args.timeout), log))
         if runs[-1].early:
             break
     if args.cases and not any(run.chosen or run.broken for run in runs):
@@ -279,29 +179,6 @@ def _run(place: Place, name: str, one: SuiteSettings, choice: Choice, options: O
     if run.results:
         run.compared = remember(place, run, choice.rate)
     return run
-
-
-def remember(place: Place, run: SuiteRun, rate: str) -> Compared:
-    """Keep the results, and compare them with the landed state."""
-    where = place.stand
-    try:
-        return place.memory.record(
-            Run(
-                agent=place.agent,
-                suite=run.suite,
-                commit=where.commit,
-                content=where.content,
-                base=where.base,
-                base_content=where.base_content,
-                rate=rate,
-                total=run.total,
-                seconds=run.seconds,
-                results=run.results,
-            )
-        )
-    except (OSError, sqlite3.Error) as error:
-        place.notes.append(f"the results could not be kept: {error}")
-        return Compared(unknown=len(run.failures))
 
 
 def _log_comparison(log: Log, run: SuiteRun) -> None:

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from team.errors import TeamError
 from team.sampler import report
@@ -15,11 +15,9 @@ from team.sampler.cases import Case, Outcome, Result
 from team.sampler.choice import Choice
 from team.sampler.log import Log, shown
 from team.sampler.memory import Covered, File, Seen
+from team.sampler.place import Place, remember
 from team.sampler.report import SuiteRun
 from team.text import one_line
-
-if TYPE_CHECKING:
-    from team.sampler.main import Place
 
 _SHOWN = 10
 
@@ -114,8 +112,6 @@ def pick(place: Place, rate: str | None, source: IO[bytes], out: IO[str]) -> int
 
 def record(place: Place, rate: str | None, source: IO[bytes], out: IO[str]) -> int:
     """Read results as JSON lines, keep them, and print the report."""
-    from team.sampler.main import remember
-
     run = SuiteRun(_suite(place, None), why=rate or "named")
     log = Log(place.root, time.time())
     for row in _rows(source):

@@ -9,6 +9,8 @@ from typing import Any
 
 _KNOWN = frozenset("text thinking redacted_thinking tool_use".split())
 """Blocks that are understood here; others go back to the model unchanged."""
+_CUT = ("max_tokens", "model_context_window_exceeded")
+"""Reasons to stop in the middle of a block."""
 _USAGE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 
 
@@ -146,11 +148,13 @@ class Assembly:
             raise Cut("the answer was cut off in the middle")
         content, calls, unknown = [], [], []
         for block in (self._blocks[index] for index in sorted(self._blocks)):
-            whole = block.whole
+            whole, last = block.whole, block is self._blocks[max(self._blocks)]
             if not block.passes:
                 continue
             if whole.get("type") == "tool_use":
                 whole["input"], wrong = block.input()
+                if last and self._stop in _CUT and not block.json and not whole["input"]:
+                    wrong = "the call was cut off before its input"  # not one that takes nothing
                 calls.append(Call(str(whole.get("id")), str(whole.get("name")), whole["input"], wrong))
             elif block.json:  # of a tool that the provider runs
                 whole["input"] = block.input()[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from team.clients.builtin.output import SHOWN
 MOST_BYTES = 10 << 20
 """Of a file that is edited."""
 _MOST_ENTRIES = 400
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _AROUND = 4
 """Lines that are shown before and after an edit."""
 
@@ -51,7 +53,7 @@ class Editor:
         if place.exists() and not place.is_file():
             raise Wrong(f"{path} is no regular file")
         if place.exists():
-            self._unchanged(place, place.read_bytes())
+            self._unchanged(place)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -82,7 +84,7 @@ class Editor:
         """Put ``new`` after line ``after`` (0: at the top), which must have been seen."""
         place = self._place(path)
         text = self._read_unchanged(place, must_be_seen=True)
-        lines = text.splitlines(keepends=True)
+        lines = _LINE.findall(text)  # as they are shown: other marks, a form feed say, end no line
         if not 0 <= after <= len(lines):
             raise Wrong(f"{path} has {len(lines)} lines; there is no line {after}")
         if "\r\n" in text:
@@ -133,11 +135,15 @@ class Editor:
             raise Wrong(f"{place} has not been viewed; view it first")
         return text
 
-    def _unchanged(self, place: Path, data: bytes) -> None:
+    def _unchanged(self, place: Path) -> None:
         known = self._seen.get(place)
         if known is None:
             raise Wrong(f"{place} exists and has not been viewed; view it first, or use str_replace")
-        if known != _digest(data):
+        try:
+            same = place.stat().st_size <= MOST_BYTES and known == _digest(place.read_bytes())
+        except OSError as error:
+            raise Wrong(f"{place}: {error.strerror}") from None
+        if not same:
             raise _changed(place)
 
     def _write(self, place: Path, text: str) -> None:
@@ -160,7 +166,7 @@ def _digest(data: bytes) -> str:
 def _numbered(lines: list[str], begin: int, end: int) -> str:
     """Lines ``begin`` to ``end``, as far as there is room, each with its number."""
     begin, end = max(begin, 1), min(end, len(lines))
-    shown, room = [], SHOWN
+    shown, room = [], SHOWN - 200  # for what says that it was cut
     for number in range(begin, end + 1):
         line = lines[number - 1].removesuffix("\r")
         line = line if len(line) <= 2000 else f"{line[:2000]}… ({len(line)} characters)"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +20,10 @@ from team.names import LOCK_DIR, TASK_DIR
 from team.text import clean, one_line
 
 HEADING = "## Handed over"
-MOST_LINES = 60
-"""Of a note."""
+MOST_LINES, MOST_NOTE = 60, 8000
+"""Of a note, in lines and characters."""
+MOST_NOTES = 20
+"""Notes that are kept, the newest; git has the others."""
 MOST_PATCH = 200 << 10
 """Bytes of a patch; more is left to the rescue."""
 _SECONDS = 150.0
@@ -27,6 +31,8 @@ _SECONDS = 150.0
 _WAITS = re.compile(r"\b(?:queued|held) as \d")
 """What upstream says of a push that is not refused, but has not landed yet."""
 _TRIES = 3
+_PLAIN = "--binary --no-ext-diff --no-textconv --ignore-submodules=all --src-prefix=a/ --dst-prefix=b/".split()
+"""A diff that can be applied, whatever the clone's settings are."""
 
 
 class Failed(Exception):
@@ -55,20 +61,30 @@ class HandOver:
                 patch = self._patch(Path(aside) / "index") if with_patch else b""
                 if only_with_patch and not patch:
                     return "nothing to hand over: main has everything"
+                if len(patch) > MOST_PATCH:
+                    note = f"Changes of {len(patch) >> 10} KiB, too many to be kept here, are with a person.\n{note}"
+                    patch = b""
                 return self._push(Path(aside) / "index", note, task, patch)
         except (Failed, OSError, subprocess.TimeoutExpired) as error:
             return f"the hand-over was not pushed: {one_line(str(error), 1000)}"
 
     def _patch(self, index: Path) -> bytes:
-        """What the work tree has and main lacks, without locks and notes."""
+        """What the work tree has and main lacks, without locks, notes, and patches of this kind: one in the other
+        would grow with each session, and could not be applied once it took the other's place."""
         env = {"GIT_INDEX_FILE": str(index)}
-        self._git("read-tree", "HEAD", env=env)
-        self._git("add", "--all", "--ignore-errors", env=env)
+        with suppress(OSError):  # its own index knows which files are as they were; without it all are read
+            shutil.copyfile(self.root / self._git("rev-parse", "--git-path", "index").decode().rstrip("\n"), index)
+        self._git("read-tree", "--reset", "HEAD", env=env)
+        try:
+            self._git("add", "--all", "--ignore-errors", env=env)
+        except Failed:  # a file that cannot be read, a repository in the work tree: at least what git knows
+            with suppress(Failed):
+                self._git("add", "--update", "--ignore-errors", env=env)
         tree = self._git("write-tree", env=env).decode().strip()
         fork = self._git("merge-base", "HEAD", "FETCH_HEAD").decode().strip()
         leave = [f":(exclude,top,literal){path}" for path in (LOCK_DIR, self.notes)]
-        patch = self._git("diff", "--binary", "--no-ext-diff", "--no-textconv", fork, tree, "--", ":(top)", *leave)
-        return patch if len(patch) <= MOST_PATCH else b""
+        leave.append(f":(exclude,top,glob){_patch_path('*')}")
+        return self._git("diff", *_PLAIN, fork, tree, "--", ":(top)", *leave)
 
     def _push(self, index: Path, note: str, task: str, patch: bytes) -> str:
         for left in reversed(range(_TRIES)):
@@ -118,7 +134,7 @@ class HandOver:
 
 def entry(note: str, task: str, session: str, patch: bool) -> str:
     """The note as a section of the notes."""
-    lines = [line.rstrip() for line in clean(note).strip().split("\n")][:MOST_LINES]
+    lines = [line.rstrip() for line in clean(note).strip()[:MOST_NOTE].split("\n")][:MOST_LINES]
     # A heading of its own would end the section for whoever replaces it.
     lines = [re.sub(r"^#+\s*", "", line) for line in lines]
     if patch:
@@ -135,7 +151,9 @@ def with_note(notes: str, new: str) -> str:
     if not re.search(rf"^{re.escape(HEADING)}\s*$", notes, re.M):
         notes = f"{notes.rstrip()}\n\n{HEADING}\n" if notes.strip() else f"{HEADING}\n"
     before, heading, rest = re.split(rf"(^{re.escape(HEADING)}\s*?$\n?)", notes, maxsplit=1, flags=re.M)
-    rest = rest.strip("\n")
+    handed, tail = re.split(r"(?=^#{1,2} )|\Z", rest, maxsplit=1, flags=re.M)
+    older_ones = re.split(r"(?=^### )", handed, flags=re.M)
+    rest = ("".join(older_ones[:MOST_NOTES]) + tail).strip("\n")
     return f"{before}{heading.rstrip()}\n\n{new}" + (f"\n{rest}\n" if rest else "")
 
 

@@ -70,6 +70,8 @@ class Loop:
     """Answers that are left until the session ends; None: it is not full."""
     _filled: int = 0
     """Tokens of the conversation, about."""
+    _begun: int | None = None
+    """Tokens of the first request since the conversation began; None: it was not answered yet."""
     _unknown: set[str] = field(default_factory=set)
 
     def run(self, prompt: str) -> End:
@@ -82,7 +84,7 @@ class Loop:
                 if end := self._take(answer) or self._look_after_bounds():
                     return end
         except Refused as refused:
-            if refused.too_long:
+            if refused.too_long and self._begun is not None:
                 return self._end_full("the conversation no longer fits the model")
             return End("refused", str(refused), refused.status)
         except Stuck as stuck:
@@ -129,7 +131,7 @@ class Loop:
 
     def _ask(self) -> Answer:
         answer = self._asked(None)
-        if answer.stop == "max_tokens" and any(call.wrong for call in answer.calls):
+        if answer.stop == "max_tokens" and any(call.wrong for call in answer.calls) and not self.limits.passed():
             room = min(2 * self.options.max_tokens, MOST_TOKENS)
             if room > self.options.max_tokens:
                 self.transcript.note(f"a call did not fit into {self.options.max_tokens} tokens; asking for {room}")
@@ -152,6 +154,8 @@ class Loop:
             answer = self.model.ask(self.conversation.body(max_tokens))
         self.limits.count(answer.usage)
         self._filled = answer.usage.all or self.conversation.size // 4
+        if self._begun is None:
+            self._begun = self._filled - answer.usage.output_tokens
         self._unknown.update(answer.unknown)
         if answer.unknown:
             self.transcript.note(f"content of unknown kinds: {', '.join(answer.unknown)}")
@@ -184,13 +188,16 @@ class Loop:
         self.transcript.note("old tool results are trimmed to save room")
 
     def _handed_over(self, note: str) -> End | None:
+        if (self._begun or 0) >= self.options.full * self.options.window:  # so would every session after this one
+            share = (self._begun or 0) / self.options.window
+            return End("failed", f"the prompt alone fills {share:.0%} of the window; raise [builtin] window")
         compact = self.options.when_full == "compact"
         self.transcript.note(self.hand_over(note, not compact))
         if not compact:
             return End("done", f"handed over: {note}", handed_over=True)
         self._handing = None
         self.conversation.restart([self.prompt, _COMPACTED + note])
-        self._filled = 0
+        self._filled, self._begun = 0, None
         return None
 
     def _end_full(self, why: str) -> End:

@@ -16,6 +16,8 @@ from team.clients.builtin.answer import Answer, Cut, assemble
 TRIES = 10
 """Of one call. Limits are waited for in the gateway, which then answers with how long is left."""
 LONGEST_WAIT = 60.0
+MOST_ASKED = 3600.0
+"""Seconds of one wait that an answer may ask for."""
 READ_SECONDS = 3600.0
 """Between two pieces of an answer. The gateway waits for pauses and budgets, and it is what gives up first."""
 _AGAIN = (408, 409, 425, 429)
@@ -23,6 +25,10 @@ _PASSING = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error"
 """Errors in mid-stream, where no status tells."""
 
 _TOO_LONG = ("too long", "context limit", "context window", "context length")
+
+
+_NONSENSE = (AttributeError, LookupError, TypeError, ValueError)
+"""What reading an answer raises whose events are not of the API's shape."""
 
 
 class Refused(Exception):
@@ -54,7 +60,7 @@ class Model:
         for tried in range(1, TRIES + 1):
             try:
                 return self._once(body)
-            except (anthropic.APIError, httpx2.HTTPError, Cut, KeyError) as error:
+            except (anthropic.APIError, httpx2.HTTPError, Cut, *_NONSENSE) as error:
                 reason, status = _words(error), getattr(error, "status_code", None)
                 if tried == TRIES or not _passes(error):
                     raise Refused(reason, status) from None
@@ -90,7 +96,7 @@ def connect(url: str, key: str) -> anthropic.Anthropic:
 def _passes(error: Exception) -> bool:
     """Whether the same request may be answered later."""
     if not isinstance(error, anthropic.APIStatusError):
-        return not isinstance(error, KeyError)
+        return not isinstance(error, _NONSENSE)
     if error.status_code < 400:  # in mid-stream
         return error.type is None or error.type in _PASSING
     return error.status_code in _AGAIN or error.status_code >= 500
@@ -101,7 +107,7 @@ def _asked_to_wait(error: Exception) -> float | None:
     if not isinstance(error, anthropic.APIStatusError):
         return None
     try:
-        return max(0.0, float(error.response.headers.get("retry-after", "")))
+        return min(MOST_ASKED, max(0.0, float(error.response.headers.get("retry-after", ""))))
     except ValueError:
         return None
 
@@ -109,7 +115,7 @@ def _asked_to_wait(error: Exception) -> float | None:
 def _words(error: Exception) -> str:
     if isinstance(error, anthropic.APIStatusError):
         return f"API error {error.status_code} {error.type or ''}: {error.api_message or error.message}"
-    if isinstance(error, KeyError):
-        return f"the answer makes no sense: it has no {error}"
+    if isinstance(error, _NONSENSE):
+        return f"the answer makes no sense: {error!r}"
     cause = error.__cause__ or error
     return f"the connection broke: {cause}" if not isinstance(error, Cut) else str(error)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -25,12 +27,12 @@ class Spill:
 
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="team-output-")))
     _files: deque[tuple[Path, int]] = field(default_factory=deque)
-    _number: int = 0
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Shared by calls that run side by side."""
 
     def path(self) -> Path:
         """A name that is not taken."""
-        self._number += 1
-        return self.directory / f"{self._number}.txt"
+        return self.directory / f"{next(self._numbers)}.txt"
 
     def keep(self, path: Path, size: int) -> None:
         """``path`` stays, and older ones go where all are too large."""

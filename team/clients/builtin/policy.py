@@ -6,9 +6,11 @@ wants to get around it. The fence is the container. Standard library only.
 
 from __future__ import annotations
 
+import itertools
 import json
 import posixpath
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,8 +70,9 @@ class Policy:
         return max(found, key=lambda decision: decision.verdict.strictness)
 
     def _first(self, tool: str, text: str) -> Decision:
+        spellings = {text, _bare(text)} if tool == SHELL else {text}
         for rule in self.rules:
-            if fnmatchcase(tool, rule.tool) and fnmatchcase(text, rule.pattern):
+            if fnmatchcase(tool, rule.tool) and any(fnmatchcase(t, rule.pattern) for t in spellings):
                 return Decision(rule.verdict, rule.note)
         return Decision(self.default)
 
@@ -93,7 +96,9 @@ def load(env: Mapping[str, str]) -> Policy:
 def texts(tool: str, input: Mapping[str, Any]) -> list[str]:
     """What patterns are matched against.
 
-    For the shell: the whole line and each command in it, with single spaces. For a tool with a ``path``: its
+    For the shell: the whole line and each command in it, also in what ``bash -c`` and ``eval`` run, with single
+    spaces; a pattern may also match one without what stands before it (``env A=1 nice /bin/rm x`` is ``rm x``, too).
+    For a tool with a ``path``: its
     ``command``, where it has one, and the absolute path without ``..``, like ``create /workspace/src/a.py``. For any
     other: its input as JSON with sorted keys.
     """
@@ -102,9 +107,53 @@ def texts(tool: str, input: Mapping[str, Any]) -> list[str]:
         absolute = posixpath.normpath(posixpath.join(_TREE, path))
         return [f"{command} {absolute}" if isinstance(command, str) else absolute]
     if tool == SHELL and isinstance(command, str):
-        parts = [_KEYWORDS.sub("", _flat(part)) for part in _commands(command)]
-        return list(dict.fromkeys([_flat(command), *filter(_WORD.search, parts)]))
+        return list(dict.fromkeys([_flat(command), *_parts(command)]))
     return [json.dumps(input, sort_keys=True, ensure_ascii=False, default=str)]
+
+
+def _parts(line: str, depth: int = 4) -> Iterator[str]:
+    """The commands of ``line``, each with those in what it gives to another shell."""
+    for part in _commands(line):
+        part = _KEYWORDS.sub("", part.lstrip())
+        if _WORD.search(part):
+            yield _flat(part)
+            if depth and (inner := _inner(_unwrapped(part))):
+                yield from _parts(inner, depth - 1)
+
+
+def _bare(command: str) -> str:
+    """``command`` without quotes, without its directory, and without what it is wrapped in."""
+    return " ".join(_unwrapped(command))
+
+
+def _unwrapped(command: str) -> list[str]:
+    """The words of ``command`` from its own name on; none where they cannot be told."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quote that ends elsewhere
+        return []
+    while words:
+        name = posixpath.basename(words[0])
+        if name in _WRAPPERS:
+            words = words[1:]
+            while words and _OPTION.match(words[0]):
+                words = words[1:]
+        elif _ASSIGNMENT.match(words[0]):
+            words = words[1:]
+        else:
+            return [name, *words[1:]]
+    return []
+
+
+def _inner(words: list[str]) -> str:
+    """What a shell that is called so would run."""
+    if words[:1] == ["eval"]:
+        return " ".join(words[1:])
+    if words and words[0] in _SHELLS:
+        for option, word in itertools.pairwise(words[1:]):
+            if _COMMAND_OPTION.match(option):
+                return word
+    return ""
 
 
 def _flat(text: str) -> str:
@@ -113,6 +162,13 @@ def _flat(text: str) -> str:
 
 _WORD = re.compile(r"[^\s'\"]")
 _KEYWORDS = re.compile(r"(?:(?:if|then|elif|else|while|until|do|time|!|\{)(?:\s+|$))+")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_OPTION = re.compile(r"[-\d]")
+_COMMAND_OPTION = re.compile(r"-[a-z]*c[a-z]*\Z")
+_SHELLS = frozenset("bash dash ksh sh zsh".split())
+_WRAPPERS = frozenset(
+    "builtin command doas env exec ionice nice nohup setsid stdbuf sudo time timeout unbuffer xargs".split()
+)
 _ESCAPE = re.compile(r"\\(.)", re.S)
 # What may begin, end or hide a command. A redirection (`2>&1`, `&>`) is none of them; `<<` is a here-document.
 _TOKEN = re.compile(

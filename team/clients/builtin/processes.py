@@ -9,6 +9,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from team.clients.builtin.output import Capture, Spill
 
@@ -27,7 +28,7 @@ def run(
         return 127, f"{argv[0]}: {error.strerror}"
     assert process.stdout is not None
     capture = Capture(spill)
-    reader = threading.Thread(target=_drain, args=(process.stdout.fileno(), capture), daemon=True)
+    reader = threading.Thread(target=_drain, args=(process.stdout, capture), daemon=True)
     reader.start()
     code: int | None = None
     with suppress(subprocess.TimeoutExpired):
@@ -40,9 +41,10 @@ def run(
     return code, capture.text()
 
 
-def _drain(fd: int, capture: Capture) -> None:
-    with suppress(OSError, ValueError):
-        while data := os.read(fd, _READ):
+def _drain(pipe: IO[bytes], capture: Capture) -> None:
+    """Holds ``pipe`` open for as long as it reads: its number must not become another file's."""
+    with suppress(OSError, ValueError), pipe:
+        while data := os.read(pipe.fileno(), _READ):
             capture.feed(data)
 
 

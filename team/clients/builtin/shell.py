@@ -126,12 +126,14 @@ class Shell:
         while True:
             ended = self._process.poll() is not None
             left = until - self._clock()
+            if left <= 0:  # also of a flood, which always has more
+                return b""
             if select.select([fd], [], [], 0 if ended else max(0.0, min(left, _LOOK)))[0]:
                 data = os.read(fd, _READ)
                 if not data:
                     self._process.wait(_GRACE)
                 return data
-            if ended or left <= 0:
+            if ended:
                 return b""
 
     def _started(self) -> subprocess.Popen[bytes]:
