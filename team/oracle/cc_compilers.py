@@ -63,12 +63,15 @@ def _command(name: str, root: str) -> list[str]:
     """A compiler's command from the environment. The program, and what it is given (``python3 tools/cc.py``), is the
     project's where it is a path that is not absolute, and there is such a file."""
     words = lines.split(os.environ.get(f"TEAM_ORACLE_{name.upper()}", ""))
-    return [_own(word, root, program=n == 0) for n, word in enumerate(words)]
+    return [_own(word, root, n) for n, word in enumerate(words)]
 
 
-def _own(word: str, root: str, *, program: bool) -> str:
+def _own(word: str, root: str, n: int) -> str:
     path = os.path.join(root, word)
-    return path if "/" in word and (program or os.path.isfile(path)) else word
+    if n == 0:
+        return path if "/" in word else word
+    # Some builds change the directory, so `sh cc` must name its file in full too.
+    return path if ("/" in word or n == 1) and os.path.isfile(path) else word
 
 
 def become_reference(settings: Settings, argv: list[str]) -> NoReturn:

@@ -418,6 +418,25 @@ def test_without_a_cache(tree: Tree) -> None:
     assert tree.answer() == "candidate reference"
 
 
+@pytest.mark.parametrize("flags", ["-MD -MT a.o -MP -MF a.d", "-MD -MQ a.o -MFa.d", "-MMD", "-Wp,-MMD,a.d"])
+def test_a_candidate_that_cannot_write_dependencies(tmp_path: Path, flags: str) -> None:
+    """Many a small compiler cannot, and builds ask for them: that is no fault of the file."""
+    compiler = tmp_path / "small"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-M*) exit 1;; esac\nexec gcc -DCANDIDATE "$@"\n')
+    compiler.chmod(0o755)
+    tree = Tree(tmp_path, candidate=str(compiler))
+    for unit in ("-", "a.c"):
+        tree.assign(unit)
+        tree.make("-c", "a.c", "-o", "a.o", *flags.split())
+        read = (tree.root / "a.d").read_text()
+        assert read.startswith("a.o: a.c") and "who.h" in read
+        (tree.root / "a.d").unlink()
+    tree.make("main.c", "a.o", "sub/b.c", "-o", "prog")
+    assert tree.answer() == "candidate reference"
+    (tree.root / "who.h").write_text("#error changed")
+    assert tree.cc("-c", "a.c", "-o", "a.o", *flags.split()).returncode != 0
+
+
 def test_it_starts_by_the_path_of_its_file(tree: Tree) -> None:
     wrapper = (tree.cache / "bin" / "team-cc").resolve()
     tree.env["TEAM_PYTHON"] = sys.executable

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from team.oracle.memory import key_of
 
 # Each unit is a file; the check reads which are the candidate's, and fails where one of the guilty sets is whole.
 CHECK = """\
@@ -173,6 +177,22 @@ def test_other_files_are_another_setting(project: Project) -> None:
         ("[oracle]\ncheck = 'x'\nflaky = 0.7\n", ["run"], "expected a number from 0 to 0.45"),
         ("[oracle]\ncheck = 'true'\nunits='src/*'\n", ["check", "nine.c"], "'nine.c' is no unit"),
         ("[oracle]\ncheck = 'true'\nunits='src/*'\n", ["run", "-j", "0"], "--jobs 0 is no number"),
+        ("[oracle]\ncheck = 'x'\nunits = ['/etc/*']\n", ["run"], "'/etc/*' does not do: a pattern of paths inside"),
+        ("[oracle]\ncheck = 'x'\nunits = ['']\n", ["run"], "'' does not do: a pattern of paths inside"),
+        ("[oracle]\ncheck = 'x'\nlist = 'printf \"a\\\\0b\"'\n", ["run"], "is no unit: a name is one line"),
+        ("[oracle]\ncheck = 'x'\nlist = 'sleep 60'\ntimeout = 0.1\n", ["run"], "`sleep 60` was ended: timed out"),
+        ("[oracle]\ncheck = 'x'\nlist = 'echo a'\ndirectory = 'no'\n", ["run"], "there is no 'no' in the work tree"),
+        ("[oracle]\ncheck = 'x'\njobs = 0.5\n", ["run"], "oracle.jobs: expected a number from 1 to 256"),
+        (
+            "[oracle]\ncheck = 'x'\nreference = 'gcc'\ncandidate = \"cc '\"\nunits='src/*'\n",
+            ["run"],
+            "candidate is no command: no closing quotation",
+        ),
+        (
+            "[oracle]\ncheck = 'true'\nreference = 'gcc'\ncandidate = 'cc'\nunits='src/*'\n",
+            ["run"],
+            "the build passes, but compiles no unit with team-cc",
+        ),
         ("[oracle]\n", ["compare"], "[oracle.compare] reference and candidate are not set"),
     ],
 )
@@ -186,3 +206,100 @@ def test_twenty_thousand_units(project: Project) -> None:
     (project.root / "guilty").write_text("777\n12345 19999\n")
     found = project.json("run", code=1)
     assert units(found) == [["12345", "19999"], ["777"]] and found["builds"] < 120
+
+
+def test_units_need_not_be_files(project: Project) -> None:
+    project.settings(units=[], list="printf '/v1/users\\n/etc/hostname\\n../x y\\n-O2\\n'")
+    (project.root / "guilty").write_text("/v1/users\n")
+    assert units(project.json("run", code=1)) == [["/v1/users"]]
+    (project.root / "guilty").write_text("-O2\n")
+    assert "reproduce: team oracle check -- -O2" in project("run", code=1)
+    assert project("check", "--", "-O2", code=1).startswith("fails with 1 of 4")
+
+
+def test_several_at_once_in_one_work_tree(project: Project) -> None:
+    """None builds in a copy while another one does."""
+    guilty = project.guilty([17], [60, 140])
+    build = 'cp "$TEAM_ORACLE_ASSIGNMENT" built; sleep 0.02'
+    project.settings(build=build, check=f"cmp -s $TEAM_ORACLE_ASSIGNMENT built && {sys.executable} check.py")
+    argv = [sys.executable, "-m", "team.oracle.main", "run", "--json"]
+    running = [subprocess.Popen(argv, cwd=project.root, env=project.env, stdout=subprocess.PIPE) for _ in range(3)]
+    assert [units(json.loads(each.communicate()[0])) for each in running] == [guilty] * 3
+
+
+@pytest.mark.parametrize("verdict", ["passes", "fails", "untestable"])
+def test_what_others_say_hides_nothing_and_blames_nobody(project: Project, verdict: str) -> None:
+    guilty = project.guilty([17], [60, 140])
+    project.json("run", code=1)
+    with sqlite3.connect(project.root / ".git" / "team" / "oracle.db") as memory:
+        memory.execute("UPDATE verdicts SET verdict = ?", (verdict,))
+    assert units(project.json("next", code=0))[0] in guilty
+    with sqlite3.connect(project.root / ".git" / "team" / "oracle.db") as memory:
+        memory.execute("UPDATE verdicts SET verdict = ?", (verdict,))
+    assert units(project.json("run", code=1)) == guilty
+
+
+def test_one_lie_hides_nothing(project: Project) -> None:
+    guilty = project.guilty([17], [60])
+    project.json("run", code=1)
+    path = project.root / ".git" / "team" / "oracle.db"
+    for innocent in ([guilty[0][0]], [f"src/unit_{n:03}.c" for n in range(200) if n != 17]):
+        with sqlite3.connect(path) as memory:
+            lie = (key_of(innocent),)
+            memory.execute("REPLACE INTO verdicts SELECT setting, ?, 'passes', '', 0, 1, '', 0 FROM verdicts", lie)
+        assert units(project.json("run", code=1)) == guilty
+
+
+def test_a_mended_machine_is_looked_at_again(project: Project, tmp_path: Path) -> None:
+    project.settings(build=f"test -e {tmp_path}/tool")
+    assert "cannot be built" in project("run", code=2)
+    (tmp_path / "tool").touch()
+    assert "nothing to find" in project("run")
+
+
+def test_what_a_killed_build_left_half_made_is_not_used(project: Project, tmp_path: Path) -> None:
+    build = "[ -e made ] || { printf x >made; [ -e %s ] || sleep 60; printf yz >>made; }" % (tmp_path / "quick")
+    project.settings(build=build, check='[ "$(cat made)" = xyz ]')
+    argv = [sys.executable, "-m", "team.oracle.main", "run"]
+    with subprocess.Popen(argv, cwd=project.root, env=project.env) as running:
+        while not list((tmp_path / "tmp").glob("*/tree-0/made")):
+            time.sleep(0.02)
+        running.kill()
+    (tmp_path / "quick").touch()
+    assert "nothing to find" in project("run")
+
+
+def test_a_change_older_than_what_was_built_counts(project: Project) -> None:
+    data = project.root / "data"
+    data.write_text("good")
+    project.settings(build="[ out -nt data ] || cp data out", check='[ "$(cat out)" = good ]')
+    assert "nothing to find" in project("run")
+    data.write_text("bad")
+    os.utime(data, (1e9, 1e9))
+    assert "the reference alone fails the check too" in project("run", code=2)
+
+
+def test_a_candidate_with_the_same_name_and_new_content(project: Project) -> None:
+    compiler = project.root / "badcc"
+    compiler.write_text('case "$*" in *unit_00[12].c*) echo "error: no" >&2; exit 1;; esac; exec gcc "$@"\n')
+    build = "set -e; cd src; for n in 0 1 2 3; do team-cc -c unit_00$n.c -o $n.o; done"
+    project.settings(units=["src/unit_00[0-3].c"], build=build, reference="gcc", candidate="sh badcc")
+    assert units(project.json("run", code=1)) == [["src/unit_001.c"], ["src/unit_002.c"]]
+    compiler.write_text(compiler.read_text().replace("[12]", "1"))
+    assert units(project.json("run", code=1)) == [["src/unit_001.c"]]
+    compiler.write_text(compiler.read_text().replace("unit_001", "unit_003"))
+    assert units(project.json("run", code=1)) == [["src/unit_003.c"]]
+
+
+def test_a_compiler_that_git_ignores_is_said_so(project: Project) -> None:
+    (project.root / ".gitignore").write_text("ran\nmycc\n")
+    (project.root / "mycc").write_text("#!/bin/sh\n")
+    project.settings(build="team-cc -c src/unit_000.c", reference="gcc", candidate="./mycc")
+    assert "cannot be started in a copy of the work tree" in project("run", code=2)
+
+
+def test_a_memory_that_is_none_says_the_mend(project: Project) -> None:
+    path = project.root / ".git" / "team" / "oracle.db"
+    path.parent.mkdir()
+    path.write_bytes(b"no database" * 1000)
+    assert "file is not a database; remove it" in project("run", code=2)
