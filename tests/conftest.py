@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from team import images
 from team.config import Image
 from team.runtimes import EngineLost
 from team.runtimes.docker import connect
+
+# A shell starts background commands with SIGINT ignored, and everything that a test starts would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -100,8 +101,15 @@ def test_a_root_of_somebody_else_is_not_used(tmp_path: Path) -> None:
 
 def alive(words: str) -> bool:
     """Whether a process with ``words`` in its argv lives."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for _ in range(50):  # one that was killed takes a moment to be gone
+        if not any(words.encode() in line for line in _command_lines()):
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _command_lines() -> Iterator[bytes]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a glob fails where a process ends meanwhile
         with contextlib.suppress(OSError):
-            if words.encode() in path.read_bytes():
-                return True
-    return False
+            if name.isdigit():
+                yield Path("/proc", name, "cmdline").read_bytes()

@@ -169,7 +169,7 @@ def test_a_verdict_that_came_later_is_told_by_team_tasks_and_by_the_next_push(si
         one.commit("work", src__w_DOT_txt="BAD\n")
         one.refused()
         assert "note:" not in site.upstream.overview("s-1")
-    with gated(site):
+    with gated(site, wait=1):  # the last push finds nobody who checks
         wait_for(lambda: not site.upstream.waiting())
     for _ in range(2):  # to look is not to have heard
         told = site.upstream.overview("s-1")
