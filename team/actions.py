@@ -61,8 +61,8 @@ class Action:
 
     @property
     def line(self) -> str:
-        """The call on one line, for lists."""
-        return one_line(f"{self.tool}: {self.text}", 120)
+        """The call on one line, for lists; where a line of it ends, another command may begin."""
+        return one_line(f"{self.tool}: " + self.text.strip().replace("\n", " ↵ "), 120)
 
 
 class Actions:

@@ -14,6 +14,8 @@ from team.names import seat_name
 from team.units import parse_span
 
 _LANDINGS = re.compile(r"\s*(\d{1,6})\s*landings?\s*\Z")
+_LONGEST = 1e9
+"""Seconds; nobody means more."""
 _FIRST, _MOST = 100, 5000
 """Sessions that are looked at, the newest first."""
 
@@ -36,7 +38,7 @@ def parse_every(value: object) -> object:
     if isinstance(value, str) and (match := _LANDINGS.match(value)):
         return Every(landings=int(match[1]))
     with suppress(ValueError):
-        if isinstance(value, str) and isinstance(span := parse_span(value), float):
+        if isinstance(value, str) and isinstance(span := parse_span(value), float) and span < _LONGEST:
             return Every(seconds=span)
     raise ValueError("write a number of landings or a time, like '20 landings' or '2h'")
 

@@ -19,6 +19,8 @@ from team.view import plural
 
 _MOST = 2000
 """Landings that are looked at, the newest first."""
+_PATCH = re.compile(rb"tasks/[^/]*\.patch\Z")
+"""What the built-in client hands over: work that is not done yet."""
 _HEAD = re.compile(rb"\x01([0-9a-f]{40,64})\x00")
 
 
@@ -164,7 +166,7 @@ def _count(change: _Change, words: list[bytes], added: set[bytes]) -> None:
     task = ticket_task(path)
     if task is not None and path in added:
         change.tickets.append(task)
-    if is_bookkeeping(path):
+    if is_bookkeeping(path) or _PATCH.match(path):
         return
     change.documents += is_document(path.decode("utf-8", "replace"))
     if words[0].isdigit() and words[1].isdigit():

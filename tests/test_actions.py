@@ -132,7 +132,7 @@ def test_a_person_sees_everything_that_is_decided(site: Site) -> None:
     site.ask("echo \x1b[2Ja\u202eb\ud800\n\tc")
     [action] = site.person.waiting()
     assert action.text == "echo \\u{1b}[2Ja\\u{202e}b\\u{d800}\n\tc"
-    assert "\n" not in action.line
+    assert "\n" not in action.line and action.line.endswith(" ↵ c"), "no command hides behind another's line"
     answer = site.actions.answer("ask", b'{"tool": "edit", "input": {"path": "a", "n": 1}}', *WHO)
     assert site.person.find(answer["id"]).text == '{\n "n": 1,\n "path": "a"\n}'
     with pytest.raises(TeamError, match="too many for a person to judge"):

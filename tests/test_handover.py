@@ -131,7 +131,9 @@ def test_team_prompt_prints_what_the_next_session_gets(site: Site) -> None:
     assert site.events() == before, "looking changes nothing"
 
 
-@pytest.mark.parametrize("name", ["chef-01", "agent-1", "agent-²", "agent", "\x1b[31m"])
+@pytest.mark.parametrize(
+    "name", ["chef-01", "agent-1", "agent-²", "agent", "agent-00", "agent-" + "9" * 5000, "\x1b[31m"]
+)
 def test_team_prompt_of_nobody(site: Site, name: str) -> None:
     refused = site.team("prompt", name)
     assert (refused.returncode, refused.stdout) == (2, "")

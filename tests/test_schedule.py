@@ -106,7 +106,7 @@ def test_schedules_as_people_write_them(text: str, every: Every) -> None:
     assert parse_every(text) == every
 
 
-@pytest.mark.parametrize("value", ["often", "", "2 weeks", 20, True, ["2h"]])
+@pytest.mark.parametrize("value", ["often", "", "2 weeks", "-2h", "9" * 400 + "d", 20, True, ["2h"]])
 def test_what_is_no_schedule(value: object) -> None:
     with pytest.raises(ValueError, match="like '20 landings' or '2h'"):
         parse_every(value)

@@ -37,7 +37,7 @@ def test_lines_documents_and_tickets_are_counted_from_what_landed(past: Past) ->
     land(past, docs, {"README.md": "y\n", "docs/use.rst": "z\n"})
     land(past, review, {"tasks/new.md": "# New\n" * 9, "tasks/newer.md": "# Newer\n"})
     land(past, review, {"tasks/new.md": "# New\n"})
-    land(past, work, {"c.py": "1\n" * 7, "tasks/old.md": None, "x.bin": "a\0b"})
+    land(past, work, {"c.py": "1\n" * 7, "tasks/old.md": None, "tasks/old.patch": "1\n" * 90, "x.bin": "a\0b"})
     found = rows(past)
     assert (found["dedup"].added, found["dedup"].removed) == (1, 30)
     assert found["dedup"].words() == "29 lines fewer"

@@ -60,7 +60,8 @@ def _seat(agent: str, ledger: Ledger, prompts: Prompts) -> Seat:
         return Seat(agent, known[agent].role)
     name, _, number = agent.rpartition("-")
     role = "worker" if name == "agent" else name
-    if role in prompts.roles and number.isascii() and number.isdigit() and seat_name(role, int(number)) == agent:
+    n = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0
+    if n and role in prompts.roles and seat_name(role, n) == agent:
         return Seat(agent, role)
     names = ", ".join(sorted(known)) or "none yet"
     raise TeamError(f"there is no agent {one_line(agent, 60)!r}; seats: {names}; a new one is called like agent-01")

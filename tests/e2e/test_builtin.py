@@ -79,8 +79,10 @@ def test_the_successor_of_a_killed_session_goes_on_from_its_files(stage: Stage) 
 
 
 def test_a_full_session_hands_over_through_the_gate_and_with_its_claim_free(stage: Stage) -> None:
-    script = commands("team claim fix_two", "echo 'def two(): return 2' >> src/app.py", text="Two is half done.")
-    settings = {"builtin": {"window": 4000}, "gate": {"check": "python3 -m compileall -q src"}}
+    script = commands(
+        "team claim fix_two", "echo 'def two(): return 2' >> src/app.py; seq 2000", text="Two is half done."
+    )
+    settings = {"builtin": {"window": 6000}, "gate": {"check": "python3 -m compileall -q src"}}
     stage.run(stage.plan(client="builtin", settings=settings), model=ScriptedModel(script))
     assert stage.outcome("agent-01.1") == "done", stage.log("agent-01.1")
     assert "handed over in NOTES.md, with tasks/fix_two.patch" in stage.log("agent-01.1")

@@ -130,7 +130,7 @@ class Assembly:
                     self._blocks[event["index"]].grow(event["delta"])
             case "message_delta":
                 delta = event["delta"]
-                self._stop = delta.get("stop_reason") or self._stop
+                self._stop = str(delta.get("stop_reason") or self._stop)
                 self._why = _why(delta.get("stop_details"))
                 self._count(event.get("usage"))
             case "message_stop":

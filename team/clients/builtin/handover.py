@@ -61,6 +61,8 @@ class HandOver:
                 patch = self._patch(Path(aside) / "index") if with_patch else b""
                 if only_with_patch and not patch:
                     return "nothing to hand over: main has everything"
+                if only_with_patch and patch == self._handed(task):
+                    return f"nothing to hand over: all of it is in {_patch_path(task)}"
                 if len(patch) > MOST_PATCH:
                     note = f"Changes of {len(patch) >> 10} KiB, too many to be kept here, are with a person.\n{note}"
                     patch = b""
@@ -86,6 +88,13 @@ class HandOver:
         leave.append(f":(exclude,top,glob){_patch_path('*')}")
         return self._git("diff", *_PLAIN, fork, tree, "--", ":(top)", *leave)
 
+    def _handed(self, task: str) -> bytes:
+        """The patch that an earlier session left; empty where none did."""
+        try:
+            return self._git("show", f"FETCH_HEAD:{_patch_path(task)}")
+        except Failed:
+            return b""
+
     def _push(self, index: Path, note: str, task: str, patch: bytes) -> str:
         for left in reversed(range(_TRIES)):
             self._git("fetch", "--quiet", "origin", "main")
@@ -105,10 +114,10 @@ class HandOver:
         """A commit on top of main that holds the note and the patch."""
         env = {"GIT_INDEX_FILE": str(index)}
         self._git("read-tree", "FETCH_HEAD", env=env)
-        try:
-            old = self._git("show", f"FETCH_HEAD:{self.notes}").decode("utf-8", "replace")
-        except Failed:
-            old = ""
+        row = self._git("ls-tree", "FETCH_HEAD", self.notes)
+        if row and not row.startswith(b"100"):
+            raise Failed(f"{self.notes} is no regular file; name another one in [builtin] notes")
+        old = self._git("show", f"FETCH_HEAD:{self.notes}").decode("utf-8", "replace") if row else ""
         files = {self.notes: with_note(old, entry(note, task, self.session, bool(patch))).encode()}
         if patch:
             files[_patch_path(task)] = patch

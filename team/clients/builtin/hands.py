@@ -81,7 +81,7 @@ class Hands:
         if decision.verdict is Verdict.ASK:
             allowed, note = self.ask(call.name, call.input, decision.note)
             if not allowed:
-                return Result(f"a person denied this call: {note or 'no reason given'}", failed=True)
+                return Result(f"a person denied this call: {note or 'no reason given'}{told}", failed=True)
         elif decision.verdict is Verdict.DENY:
             return Result(f"the policy of this team denies this call. {decision.note}{told}".strip(), failed=True)
         result: Result = tool.do(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -45,6 +46,11 @@ class Limits:
         if o.seconds is not None and spent >= o.seconds:
             return "timed_out", f"ran for {spent:.0f} s ([builtin] seconds)"
         return None
+
+    def left(self) -> float:
+        """Seconds that are left, at least one."""
+        seconds = self.options.seconds
+        return math.inf if seconds is None else max(1.0, self._began + seconds - self.clock())
 
 
 @dataclass

@@ -188,9 +188,8 @@ class Loop:
         self.transcript.note("old tool results are trimmed to save room")
 
     def _handed_over(self, note: str) -> End | None:
-        if (self._begun or 0) >= self.options.full * self.options.window:  # so would every session after this one
-            share = (self._begun or 0) / self.options.window
-            return End("failed", f"the prompt alone fills {share:.0%} of the window; raise [builtin] window")
+        if end := self._cramped():
+            return end
         compact = self.options.when_full == "compact"
         self.transcript.note(self.hand_over(note, not compact))
         if not compact:
@@ -200,7 +199,17 @@ class Loop:
         self._filled, self._begun = 0, None
         return None
 
+    def _cramped(self) -> End | None:
+        """The end where the prompt alone fills the window: so it would in every session after this one, and each would
+        land a note."""
+        share = (self._begun or 0) / self.options.window
+        if share < self.options.full:
+            return None
+        return End("failed", f"the prompt alone fills {share:.0%} of the window; raise [builtin] window")
+
     def _end_full(self, why: str) -> End:
         """The end of a session whose model cannot be asked for a note any more."""
+        if end := self._cramped():
+            return end
         self.transcript.note(self.hand_over(f"{why}. The last words were: {self.last_words}", True))
         return End("done", f"handed over: {why}", handed_over=True)

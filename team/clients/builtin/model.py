@@ -15,6 +15,8 @@ from team.clients.builtin.answer import Answer, Cut, assemble
 
 TRIES = 10
 """Of one call. Limits are waited for in the gateway, which then answers with how long is left."""
+PAID_TRIES = 4
+"""Of one call whose answers break in the middle: each of them costs as much as a whole one."""
 LONGEST_WAIT = 60.0
 MOST_ASKED = 3600.0
 """Seconds of one wait that an answer may ask for."""
@@ -57,12 +59,14 @@ class Model:
 
     def ask(self, body: bytes) -> Answer:
         """The answer to the request ``body``. Raises :class:`Refused`."""
+        broke = 0
         for tried in range(1, TRIES + 1):
             try:
                 return self._once(body)
             except (anthropic.APIError, httpx2.HTTPError, Cut, *_NONSENSE) as error:
-                reason, status = _words(error), getattr(error, "status_code", None)
-                if tried == TRIES or not _passes(error):
+                reason, status = _words(error), _status(error)
+                broke += isinstance(error, Cut | httpx2.HTTPError)
+                if tried == TRIES or broke == PAID_TRIES or not _passes(error):
                     raise Refused(reason, status) from None
                 wait = _asked_to_wait(error)
                 if wait is None:
@@ -100,6 +104,12 @@ def _passes(error: Exception) -> bool:
     if error.status_code < 400:  # in mid-stream
         return error.type is None or error.type in _PASSING
     return error.status_code in _AGAIN or error.status_code >= 500
+
+
+def _status(error: Exception) -> int | None:
+    """The status of a refusal; an error in mid-stream has none, since the answer had begun well."""
+    status = error.status_code if isinstance(error, anthropic.APIStatusError) else None
+    return status if status is None or status >= 400 else None
 
 
 def _asked_to_wait(error: Exception) -> float | None:

@@ -66,13 +66,16 @@ class Policy:
 
     def decide(self, tool: str, input: Mapping[str, Any]) -> Decision:
         """The first rule that matches; of several commands in one shell line the strictest verdict counts."""
+        if not self.rules:
+            return Decision(self.default)
         found = [self._first(tool, text) for text in texts(tool, input)]
         return max(found, key=lambda decision: decision.verdict.strictness)
 
     def _first(self, tool: str, text: str) -> Decision:
-        spellings = {text, _bare(text)} if tool == SHELL else {text}
+        bare = _bare(text) if tool == SHELL else text
         for rule in self.rules:
-            if fnmatchcase(tool, rule.tool) and any(fnmatchcase(t, rule.pattern) for t in spellings):
+            known_as = {text} if rule.verdict is Verdict.ALLOW else {text, bare}
+            if fnmatchcase(tool, rule.tool) and any(fnmatchcase(t, rule.pattern) for t in known_as):
                 return Decision(rule.verdict, rule.note)
         return Decision(self.default)
 
@@ -97,10 +100,9 @@ def texts(tool: str, input: Mapping[str, Any]) -> list[str]:
     """What patterns are matched against.
 
     For the shell: the whole line and each command in it, also in what ``bash -c`` and ``eval`` run, with single
-    spaces; a pattern may also match one without what stands before it (``env A=1 nice /bin/rm x`` is ``rm x``, too).
-    For a tool with a ``path``: its
-    ``command``, where it has one, and the absolute path without ``..``, like ``create /workspace/src/a.py``. For any
-    other: its input as JSON with sorted keys.
+    spaces; what is denied or asks is also matched without what stands before it (``env A=1 nice /bin/rm x`` is
+    ``rm x``, too). For a tool with a ``path``: its ``command``, where it has one, and the absolute path without ``..``,
+    like ``create /workspace/src/a.py``. For any other: its input as JSON with sorted keys.
     """
     command, path = input.get("command"), input.get("path")
     if isinstance(path, str):

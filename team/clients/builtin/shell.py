@@ -51,9 +51,9 @@ class Shell:
         shell = self._started()
         before, mark = children(shell.pid), secrets.token_hex(16)
         # Standard error goes where the output goes, in order; the mark goes to the shell's own, whatever the command
-        # did to its output. eval: `cd`, variables and functions stay.
+        # did to its output. eval: `cd`, variables and functions stay, but none takes the place of what is written here.
         what = shlex.quote(command.replace("\0", ""))
-        line = f'eval {what} </dev/null 2>&1; printf "\\n%s %s\\n" {mark} "$?" >&{_OWN_OUTPUT}\n'
+        line = f'\\builtin eval {what} </dev/null 2>&1; \\builtin printf "\\n%s %s\\n" {mark} "$?" >&{_OWN_OUTPUT}\n'
         capture = Capture(self._spill)
         try:
             self._send(shell, line)

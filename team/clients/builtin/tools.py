@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -132,13 +133,15 @@ class Tool(Generic[T]):
             raise Wrong(f"the input of {self.name} does not fit its schema: {said}. It takes: {known}") from None
 
 
-def all_tools(shell: Shell, editor: Editor, spill: Spill) -> Sequence[Tool[Any]]:
-    """Every tool of a session, in the order in which the model is told of them."""
+def all_tools(
+    shell: Shell, editor: Editor, spill: Spill, left: Callable[[], float] = lambda: math.inf
+) -> Sequence[Tool[Any]]:
+    """Every tool of a session, in the order in which the model is told of them. ``left``: the session's seconds."""
 
     def bash(given: BashInput) -> Result:
         if given.restart:
             shell.close()
-        ran = shell.run(given.command, given.seconds)
+        ran = shell.run(given.command, min(given.seconds, left()))
         if ran.code == 0:
             return Result(ran.text or "(no output)")
         return Result(ran.text if ran.code is None else f"{ran.text}\n[exit {ran.code}]".strip(), failed=True)
@@ -154,6 +157,7 @@ def all_tools(shell: Shell, editor: Editor, spill: Spill) -> Sequence[Tool[Any]]
         return Result(editor.insert(given.path, given.insert_line or 0, given.new_str or ""))
 
     def team(seconds: float, *words: str) -> Result:
+        seconds = min(seconds, left())
         code, text = run(["team", *words], seconds, spill)
         if code is None:
             return Result(f"{text}\n[ended: it took longer than {seconds:g} s]".strip(), failed=True)

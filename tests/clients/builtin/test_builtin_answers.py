@@ -128,6 +128,31 @@ def test_a_call_that_does_not_fit_at_all_is_answered_so(session: Session, second
     assert ran.provider.requests[2]["messages"][1]["content"][1]["input"] == {}
 
 
+def test_a_call_that_was_cut_before_its_input_is_none_that_takes_nothing(session: Session) -> None:
+    whole = stream("max_tokens_in_a_call").body.split(b"\n\n")
+    cut = Reply(b"\n\n".join(event for event in whole if b"input_json_delta" not in event))
+    ran = session(cut, cut, stream("done"))
+    assert ran.results[0]["is_error"] and "cut off before its input" in ran.results[0]["content"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"type": "content_block_delta", "index": 0, "delta": null}',
+        '{"type": "message_start", "message": 5}',
+        '{"type": "message_delta"}',
+        "[1]",
+        '{"type": "conte',
+    ],
+)
+def test_events_that_make_no_sense_end_the_session_with_a_word(session: Session, event: str) -> None:
+    name = "message_start" if "message_start" in event else "message_delta"
+    start = b'event: content_block_start\ndata: {"type": "content_block_start", "index": 0, "content_block": {}}\n\n'
+    ran = session(Reply(start + f"event: {name}\ndata: {event}\n\n".encode()))
+    assert ran.outcome is Outcome.FAILED and "makes no sense" in ran.reason
+    assert len(ran.provider.bodies) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -226,6 +251,11 @@ def test_the_wait_between_tries_grows_to_a_minute() -> None:
         model.ask(b"{}")
     assert len(waits) == TRIES - 1 and 30 < waits[-1] <= 60
     assert waits[:6] == sorted(waits[:6])
+
+
+def test_answers_that_break_in_the_middle_are_not_paid_for_ten_times(session: Session) -> None:
+    ran = session(stream("cut"))
+    assert ran.outcome is Outcome.FAILED and len(ran.provider.bodies) == 4
 
 
 def events(name: str) -> list[dict[str, object]]:

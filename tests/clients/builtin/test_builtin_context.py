@@ -17,6 +17,8 @@ from team.git import git, line
 from .conftest import Process, Provider, Reply, Session, calls, says
 
 HALF = '{"window": 10000}'
+BEGIN = calls({"command": "true"})
+TOO_LONG = Reply(b'{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}', 400)
 
 
 @pytest.fixture
@@ -76,8 +78,7 @@ def test_old_results_are_trimmed_once_and_only_where_it_frees_much(session: Sess
 
 def test_a_conversation_that_is_too_long_for_the_model_is_trimmed(session: Session) -> None:
     big = [calls({"command": f"seq {n} {n + 900}"}) for n in range(10)]
-    too_long = Reply(b'{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}', 400)
-    ran = session(*big, too_long, says("Done."))
+    ran = session(*big, TOO_LONG, says("Done."))
     assert ran.outcome is Outcome.DONE and len(ran.provider.bodies[-1]) < len(ran.provider.bodies[-2])
 
 
@@ -94,34 +95,37 @@ def test_when_full_the_model_writes_a_note_which_is_pushed_with_what_is_unfinish
     session: Session, repository: Path
 ) -> None:
     ran = session(
+        BEGIN,
         calls({"command": "echo two >> a.txt; echo new > b.txt"}, tokens=7600),
         calls({"command": "echo tidy up"}, tokens=7700),
         says("I did one.\n# Next\nDo two.", tokens=7800),
         TEAM_BUILTIN=HALF,
         TEAM_SESSION="agent-01.3",
+        TEAM_AGENT="agent-01",
     )
     assert ran.outcome is Outcome.DONE and ran.reason.startswith("handed over: I did one.")
-    asked = ran.provider.requests[1]["messages"][-1]["content"][0]["text"]
+    asked = ran.provider.requests[2]["messages"][-1]["content"][0]["text"]
     assert "76% full" in asked and "NOTES.md" in asked
     notes = pushed(repository, "NOTES.md")
     assert notes.startswith(
-        "# Notes\n\nAll is well.\n\n## Handed over\n\n### agent-01.3 (agent-01.3)\n\nI did one.\nNext"
+        "# Notes\n\nAll is well.\n\n## Handed over\n\n### agent-01 (agent-01.3)\n\nI did one.\nNext"
     )
-    patch = pushed(repository, "tasks/agent-01.3.patch")
+    patch = pushed(repository, "tasks/agent-01.patch")
     assert "+two" in patch and "b.txt" in patch
-    assert "git apply -3 tasks/agent-01.3.patch" in notes
+    assert "git apply -3 tasks/agent-01.patch" in notes
     assert line("rev-parse", "refs/for/main^", at=repository) == line("rev-parse", "main", at=repository)
 
 
 def test_a_model_that_never_writes_its_note_is_not_waited_for(session: Session, repository: Path) -> None:
     turns = [calls({"command": f"echo {n}"}, text=f"step {n}", tokens=8000) for n in range(20)]
-    ran = session(*turns, TEAM_BUILTIN=HALF)
-    assert ran.outcome is Outcome.DONE and len(ran.provider.bodies) == 9
+    ran = session(BEGIN, *turns, TEAM_BUILTIN=HALF)
+    assert ran.outcome is Outcome.DONE and len(ran.provider.bodies) == 10
     assert "step 8" in pushed(repository, "NOTES.md")
 
 
 def test_compaction_goes_on_from_the_note(session: Session, repository: Path) -> None:
     ran = session(
+        BEGIN,
         calls({"command": "echo a >> a.txt"}, tokens=9000),
         says("One is done, two is next.", tokens=9000),
         calls({"command": "cat a.txt"}, tokens=500),
@@ -129,7 +133,7 @@ def test_compaction_goes_on_from_the_note(session: Session, repository: Path) ->
         TEAM_BUILTIN='{"window": 10000, "when_full": "compact"}',
     )
     assert (ran.outcome, ran.reason) == (Outcome.DONE, "All done.")
-    (only,) = ran.provider.requests[2]["messages"]
+    (only,) = ran.provider.requests[3]["messages"]
     assert only["content"][0]["text"] == "Do it." and "One is done, two is next." in only["content"][1]["text"]
     assert ran.results[-1]["content"] == "one\na\n", "the work tree is as it was"
     assert "One is done" in pushed(repository, "NOTES.md")
@@ -143,9 +147,9 @@ def test_a_killed_session_hands_over_what_main_lacks(session: Session, repositor
 
     hangs = calls({"command": "sleep 100; echo two"}, text="I wait for the tests.")
     first = calls({"command": "echo two >> a.txt"})
-    ran = session(first, hangs, beside=kill, TEAM_SESSION="agent-01.1")
+    ran = session(first, hangs, beside=kill, TEAM_SESSION="agent-01.1", TEAM_AGENT="agent-01")
     assert ran.code == 143 and ran.outcome is Outcome.CRASHED
-    assert "+two" in pushed(repository, "tasks/agent-01.1.patch")
+    assert "+two" in pushed(repository, "tasks/agent-01.patch")
     assert "ended from outside" in pushed(repository, "NOTES.md")
 
 
@@ -166,14 +170,79 @@ def test_limits_end_the_session_and_what_is_unfinished_is_kept(
     assert "+0" in pushed(repository, "tasks/session.patch")
 
 
+def test_no_command_outlasts_the_session(session: Session, repository: Path) -> None:
+    ran = session(calls({"command": "echo begun; sleep 600"}), TEAM_BUILTIN='{"seconds": 1}')
+    assert ran.outcome is Outcome.TIMED_OUT and "[ended: it took longer" in ran.results[0]["content"]
+
+
 def test_nothing_is_handed_over_where_main_has_everything(session: Session, repository: Path) -> None:
     ran = session(calls({"command": "cat a.txt"}), TEAM_BUILTIN='{"turns": 1}')
     assert "main has everything" in ran.text
     assert not git("for-each-ref", "refs/for", at=repository)
 
 
+@pytest.mark.parametrize("when_full", ["end", "compact"])
+@pytest.mark.parametrize("reply", [calls({"command": "true"}, tokens=9000), TOO_LONG])
+def test_a_prompt_that_fills_the_window_by_itself_is_a_failure_and_no_hand_over(
+    session: Session, repository: Path, reply: Reply, when_full: str
+) -> None:
+    ran = session(reply, says("Note."), TEAM_BUILTIN=f'{{"window": 10000, "when_full": "{when_full}"}}')
+    assert ran.outcome is Outcome.FAILED and ("window" in ran.reason or "too long" in ran.reason)
+    assert not git("for-each-ref", "refs/for", at=repository), "else each session would land a note, for ever"
+
+
+def test_a_patch_holds_no_patch_of_an_earlier_session(repository: Path, tmp_path: Path) -> None:
+    work, sizes = tmp_path / "work", []
+    (work / "a.txt").write_text("two\n")
+    for number in range(3):
+        with (work / "a.txt").open("a") as file:
+            file.write(f"{number}\n")
+        said = HandOver(work, "NOTES.md", f"agent-01.{number}").write("note", "fix_a", True, only_with_patch=True)
+        assert said == "handed over in NOTES.md, with tasks/fix_a.patch"
+        sizes.append(len(pushed(repository, "tasks/fix_a.patch")))
+        git("update-ref", "refs/heads/main", "refs/for/main", at=repository)
+        work = tmp_path / f"work{number}"
+        git("clone", "-q", str(repository), str(work), at=tmp_path)
+        git("apply", "-3", "tasks/fix_a.patch", at=work)
+        git("rm", "-qf", "tasks/fix_a.patch", at=work)
+    assert (work / "a.txt").read_text() == "two\n0\n1\n2\n"
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] == len("+1\n")
+    said = HandOver(work, "NOTES.md", "agent-01.3").write("note", "fix_a", True, only_with_patch=True)
+    assert said == "nothing to hand over: all of it is in tasks/fix_a.patch", "a session that did no more lands nothing"
+
+
+def test_settings_of_the_clone_and_repositories_in_it_do_not_spoil_the_patch(repository: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    git("config", "diff.noprefix", "true", at=work)
+    for name in ("empty", "full"):
+        git("init", "-q", name, at=work)
+    git("commit", "-q", "--allow-empty", "-m", "x", at=work / "full", env=_who())
+    (work / "a.txt").write_text("two\n")
+    HandOver(work, "NOTES.md", "agent-01.1").write("note", "fix_a", with_patch=True)
+    patch = pushed(repository, "tasks/fix_a.patch")
+    assert patch.startswith("diff --git a/a.txt b/a.txt\n") and patch.count("diff --git") == 1
+
+
+def test_notes_that_are_a_link_stay_one(repository: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "NOTES.md").unlink()
+    (work / "NOTES.md").symlink_to("docs/notes.md")
+    git("commit", "-qam", "Move the notes", at=work, env=_who())
+    git("push", "-q", "origin", "main", at=work)
+    said = HandOver(work, "NOTES.md", "agent-01.1").write("note", "fix_a", with_patch=True)
+    assert said == "the hand-over was not pushed: NOTES.md is no regular file; name another one in [builtin] notes"
+
+
+def test_only_the_newest_notes_stay(repository: Path) -> None:
+    notes = "# Notes\n\n## Handed over\n\n## Other\n\nstays\n"
+    for number in range(50):
+        notes = with_note(notes, entry("x" * 99_999, f"task{number}", "x.1", patch=False))
+    assert "### task49 " in notes and "### task0 " not in notes and notes.endswith("## Other\n\nstays\n")
+    assert len(notes) < 200_000
+
+
 def test_without_a_repository_a_hand_over_says_so_and_ends(session: Session) -> None:
-    ran = session(calls({"command": "true"}, tokens=9000), says("Note."), TEAM_BUILTIN=HALF)
+    ran = session(BEGIN, calls({"command": "true"}, tokens=9000), says("Note."), TEAM_BUILTIN=HALF)
     assert ran.outcome is Outcome.DONE and "was not pushed: git fetch" in ran.text
 
 
@@ -192,7 +261,9 @@ def test_half_done_merges_and_large_changes_do_not_matter(repository: Path, tmp_
     said = HandOver(work, "docs/NOTES.md", "agent-01.1").write("note", "fix_a", with_patch=True)
     assert said == "handed over in docs/NOTES.md", "a patch that large is left to the rescue"
     assert git("status", "--porcelain", at=work) == before
-    assert pushed(repository, "docs/NOTES.md").startswith("## Handed over\n\n### fix_a (agent-01.1)\n\nnote\n")
+    notes = pushed(repository, "docs/NOTES.md")
+    assert notes.startswith("## Handed over\n\n### fix_a (agent-01.1)\n\n") and notes.endswith("\nnote\n")
+    assert "too many to be kept here" in notes
 
 
 def test_a_newer_note_takes_the_place_of_the_older_one() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,12 @@ def test_a_background_command_cannot_end_the_next_one_by_its_output(shell: Shell
     assert shell.run("sleep 0.5; echo own").text == "late\nown\n"
 
 
+def test_a_flood_does_not_hold_off_the_end(shell: Shell) -> None:
+    now = itertools.count()
+    shell._clock = lambda: next(now) / 10  # it always has more, however fast it is read
+    assert "[ended: it took longer than 2 s" in shell.run("yes & yes & yes", 2).text
+
+
 def test_long_output_is_cut_in_the_middle_and_kept_whole(shell: Shell) -> None:
     ran = shell.run("seq 1 100000")
     assert len(ran.text) < SHOWN + 300
@@ -139,6 +147,8 @@ def test_a_program_that_takes_too_long_ends_with_all_that_it_started(spill: Spil
     code, text = run(["sh", "-c", "sleep 30 & echo $!; wait"], 0.3, spill)
     assert code is None
     state = Path(f"/proc/{int(text)}/stat")
+    while state.exists() and state.read_text().split()[2] not in "ZX":
+        time.sleep(0.02)  # killed, but not gone yet
     assert not state.exists() or state.read_text().split()[2] in "ZX"
     assert run([shutil.which("true") or "true"], 5, spill) == (0, "")
     assert run(["/nonexistent"], 5, spill)[0] == 127
@@ -181,6 +191,20 @@ def test_line_ends_and_modes_stay(editor: Editor, tmp_path: Path) -> None:
     editor.insert("run.sh", 3, "echo 3")
     assert script.read_bytes() == b"#!/bin/sh\r\necho 1\r\necho 2\r\necho 3\r\n"
     assert script.stat().st_mode & 0o777 == 0o755
+
+
+def test_lines_are_counted_as_they_are_shown(editor: Editor, tmp_path: Path) -> None:
+    (tmp_path / "page.c").write_text("a\n\fb\u2028c\rd\ne")
+    assert editor.view("page.c").count("\n") == 2
+    editor.insert("page.c", 2, "new")
+    assert (tmp_path / "page.c").read_bytes().decode() == "a\n\fb\u2028c\rd\nnew\ne"
+
+
+def test_a_file_that_became_huge_is_not_read(editor: Editor, tmp_path: Path) -> None:
+    editor.view("a.txt")
+    os.truncate(tmp_path / "a.txt", 1 << 40)
+    with pytest.raises(Wrong, match="has changed"):
+        editor.create("a.txt", "x")
 
 
 def test_what_changed_underneath_is_not_written_over(editor: Editor, tmp_path: Path) -> None:

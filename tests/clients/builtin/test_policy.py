@@ -74,10 +74,23 @@ def test_what_is_listed_is_allowed_however_it_is_chained(command: str) -> None:
         'echo "$(echo # )\necho;curl x\n)"',
         "{ curl x; }",
         "! curl x",
+        "env A=1 curl x",
+        "A='b c' curl x",
+        "sudo -n nice /usr/bin/curl x",
+        "'cu'rl x",
+        "xargs curl <urls",
+        "bash -c 'git log\ncurl x'",
+        "git log; sh -ec \"eval 'curl x'\"",
+        "echo \"$(bash -lc 'curl x')\"",
     ],
 )
 def test_no_command_hides_in_a_line(command: str) -> None:
     assert of(command) is DENY
+
+
+@pytest.mark.parametrize("command", ["/tmp/git log", "LD_PRELOAD=x git log", "sudo git log", "bash -c 'make'"])
+def test_what_is_allowed_is_allowed_as_it_is_written_only(command: str) -> None:
+    assert of(command) is ASK
 
 
 def test_a_pattern_may_span_commands() -> None:
