@@ -414,3 +414,16 @@ def test_a_command_that_is_not_there_is_no_failure_of_the_cases(clone: Clone) ->
     (clone.root / "team.toml").write_text(TOML)
     clone.write(c0="exit 127", c1="exit 127")  # of some cases it is their own
     assert "2 failed" in clone.test(code=1)
+
+
+def test_a_regression_is_found_by_the_team_in_one_round_and_by_one_agent_at_its_rate(clone: Clone) -> None:
+    """Any ten seats in a row: each case is in exactly one of their samples, so that one of them meets the fault."""
+    clone.write(**{f"c{n}": "exit 0" for n in range(50)})
+    clone.land()
+    for broken in (7, 31):
+        clone.write(**{f"c{broken}": "exit 1"})
+        clone.land()  # by somebody else: it is not near anybody's changes
+        found = [clone.start("--fast", "--agent", f"agent-{seat}").wait(60) for seat in range(4 + broken, 14 + broken)]
+        assert sorted(found) == [0] * 9 + [3], found
+        clone.write(**{f"c{broken}": "exit 0"})
+        clone.land()
