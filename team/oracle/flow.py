@@ -12,8 +12,9 @@ from team import git
 from team.door_client import DoorClient
 from team.errors import TeamError
 from team.names import LOCK_DIR
+from team.oracle.bench import Bench
 from team.oracle.memory import Culprit, Known
-from team.oracle.mix import Bench, Say, search
+from team.oracle.mix import Say, search
 from team.oracle.names import task_of
 from team.oracle.search import Search, Verdict
 from team.sampler.landed import OWN

@@ -100,7 +100,7 @@ class _Call:
         return verbs[self.args.verb]()
 
     def _bench(self) -> Any:
-        from team.oracle.mix import Bench
+        from team.oracle.bench import Bench
 
         return Bench(
             self.root, self.settings, self._memory(), self.agent, memory_limit=half_of_memory(), notes=self.notes
