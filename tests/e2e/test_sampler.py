@@ -47,7 +47,7 @@ def test_agents_test_through_the_door_and_in_the_gate(stages: Stages) -> None:
     with closing(File(stage.project.tests)) as memory:
         assert all(seen for n in range(40) if (seen := memory.history("", f"t/c{n:02}.sh")))
         on_landed = [seen for seen in memory.history("", "t/c07.sh") if seen.landed]
-        assert (on_landed[0].outcome, on_landed[0].count) == ("passed", 2), "by the gate and by agent-01"
+        assert ("passed", 2) in [(seen.outcome, seen.count) for seen in on_landed], "by the gate and by agent-01"
     assert one.count("\n0 of 40 tests") == 1 and "40 of 40 tests" in one
     # The gate ran everything on what landed: what fails now is new, and nobody had to run it there.
     assert "against landed" in one and "1 new" in one and "ERROR t/c07.sh: [new] exit code 1" in one
