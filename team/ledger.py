@@ -17,6 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from team.database import transaction
+
 
 class Kind(StrEnum):
     """What can happen. ``data`` fields in parentheses."""
@@ -236,15 +238,9 @@ class Hurried:
 def _insert(db: sqlite3.Connection, at: float, events: Iterable[New]) -> int:
     """Append ``events`` in one transaction; the id of the last one."""
     last = 0
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         for e in events:
             row = (at, e.kind.value, e.agent, e.session, e.task, json.dumps(e.data, ensure_ascii=False))
             cursor = db.execute("INSERT INTO events (at, kind, agent, session, task, data) VALUES (?,?,?,?,?,?)", row)
             last = cursor.lastrowid or 0
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has ended it already
-            db.execute("ROLLBACK")
-        raise
     return last

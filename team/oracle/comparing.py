@@ -32,15 +32,7 @@ def run(root: Path, settings: OracleSettings, claim: Claim | None, *, as_json: b
     found = compare(
         place,
         CompareSettings(
-            reference=table.reference,
-            candidate=table.candidate,
-            inputs=table.inputs,
-            generate=table.generate,
-            count=table.count,
-            stdin=table.stdin,
-            files=table.files,
-            normalise=table.normalise,
-            builtin=table.builtin,
+            **vars(table),
             timeout=settings.timeout,
             memory=settings.memory or half_of_memory(),
             jobs=settings.jobs,

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from team.database import connect, transaction
 from team.door_client import DoorClient
 from team.errors import TeamError
 from team.oracle.names import task_of
@@ -96,15 +97,11 @@ class File:
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._clock, self._lock, self._count = clock, threading.Lock(), 0
-        self._db = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_SCHEMA)
+            self._db = connect(path, _SCHEMA)
+        except sqlite3.OperationalError:  # somebody else has it, no room, no right
+            raise
         except sqlite3.DatabaseError as error:
-            self._db.close()
-            if isinstance(error, sqlite3.OperationalError):  # somebody else has it, no room, no right
-                raise
             raise TeamError(f"{path}: {error}; remove it, only verdicts of earlier builds are in it") from None
 
     def close(self) -> None:
@@ -113,15 +110,8 @@ class File:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # a full disk has ended it already
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._lock, transaction(self._db) as db:
+            yield db
 
     def look(self, setting: str, keys: Sequence[str]) -> dict[str, Known]:
         found = {}

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from team.database import connect, transaction
 from team.sampler import sample
 from team.sampler.cases import Outcome, Result
 from team.text import clean
@@ -177,7 +178,7 @@ class File:
         self._path, self._clock, self._lock = path, clock, threading.Lock()
         self._notes = notes if notes is not None else []
         try:
-            self._db = _open(path)
+            self._db = connect(path, _SCHEMA)
         except sqlite3.Error as error:
             if not _is_broken(error, sqlite3.SQLITE_ERROR):  # the last: it has other tables than ours
                 raise
@@ -192,7 +193,7 @@ class File:
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with suppress(sqlite3.Error):
-                db = _open(self._path)
+                db = connect(self._path, _SCHEMA)
                 if db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",):
                     return db
                 db.close()
@@ -201,7 +202,7 @@ class File:
             for rest in ("-wal", "-shm"):
                 Path(f"{self._path}{rest}").unlink(missing_ok=True)
             self._notes.append(f"what earlier runs left was broken ({error}) and begins anew; it is kept as {aside}")
-            return _open(self._path)
+            return connect(self._path, _SCHEMA)
 
     def _sound(self, ask: Callable[[], _T]) -> _T:
         """What ``ask`` returns, of another file where this one turns out to be broken."""
@@ -217,15 +218,8 @@ class File:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):  # a full disk has ended it already
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._lock, transaction(self._db) as db:
+            yield db
 
     # -- places -----------------------------------------------------------------------------------------------
 
@@ -489,10 +483,6 @@ class File:
             ).fetchall()
         return list(dict.fromkeys(row[0] for row in rows))
 
-    def passed_on(self, suite: str, name: str) -> Sequence[str]:
-        """Landed commits on which the case passed, newest first."""
-        return [seen.commit for seen in self.history(suite, name) if seen.landed and seen.outcome == Outcome.PASSED]
-
     def coverage(self) -> Sequence[Covered]:
         """Every case that was in its suite when that was last listed, longest not run first."""
         with self._lock:
@@ -501,18 +491,6 @@ class File:
                 "WHERE cases.listing = suites.listing ORDER BY landed_at IS NOT NULL, landed_at, name"
             ).fetchall()
         return [Covered(*row) for row in rows]
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
-    try:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        db.executescript(_SCHEMA)
-    except sqlite3.Error:
-        db.close()
-        raise
-    return db
 
 
 def _is_broken(error: sqlite3.Error, *more: int) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from team.sampler.cases import CannotRun, Case, Choose, Options, Sink
-from team.sampler.settings import SuiteSettings, TestSettings
+from team.sampler.settings import KINDS, SuiteSettings, TestSettings
 
 
 class Suite(Protocol):
@@ -22,64 +23,25 @@ class Suite(Protocol):
         runner allows, and tell ``sink`` exactly one result for each. Nothing that it started is left running."""
 
 
-def _pytest(root: Path, settings: SuiteSettings) -> Suite:
-    from team.sampler.suites.pytest import Pytest
-
-    return Pytest(root, settings)
-
-
-def _cargo(root: Path, settings: SuiteSettings) -> Suite:
-    from team.sampler.suites.cargo import Cargo
-
-    return Cargo(root, settings)
-
-
-def _go(root: Path, settings: SuiteSettings) -> Suite:
-    from team.sampler.suites.go import Go
-
-    return Go(root, settings)
-
-
-def _ctest(root: Path, settings: SuiteSettings) -> Suite:
-    from team.sampler.suites.ctest import CTest
-
-    return CTest(root, settings)
-
-
-def _junit(root: Path, settings: SuiteSettings) -> Suite:
-    from team.sampler.suites.junit import JUnit
-
-    return JUnit(root, settings)
-
-
-def _tap(root: Path, settings: SuiteSettings) -> Suite:
-    from team.sampler.suites.tap import Tap
-
-    return Tap(root, settings)
-
-
-def _cases(root: Path, settings: SuiteSettings) -> Suite:
-    from team.sampler.suites.cases import Cases
-
-    return Cases(root, settings)
-
-
-KINDS: dict[str, Callable[[Path, SuiteSettings], Suite]] = {
-    "pytest": _pytest,
-    "cargo": _cargo,
-    "go": _go,
-    "ctest": _ctest,
-    "junit": _junit,
-    "tap": _tap,
-    "cases": _cases,
+# The class of each kind, in the module of the kind's name.
+_CLASSES = {
+    "pytest": "Pytest",
+    "cargo": "Cargo",
+    "go": "Go",
+    "ctest": "CTest",
+    "junit": "JUnit",
+    "tap": "Tap",
+    "cases": "Cases",
 }
 
 
 def suite(root: Path, settings: SuiteSettings) -> Suite:
     """The suite of ``settings``, whose ``kind`` is set; ``root`` is the top of the work tree."""
-    if settings.kind not in KINDS:
-        raise CannotRun(f"[test] kind = {settings.kind!r} is not known; known: {', '.join(KINDS)}")
-    return KINDS[settings.kind](root, settings)
+    kind = settings.kind
+    if kind not in _CLASSES:
+        raise CannotRun(f"[test] kind = {kind!r} is not known; known: {', '.join(KINDS)}")
+    made: Suite = getattr(importlib.import_module(f"{__name__}.{kind}"), _CLASSES[kind])(root, settings)
+    return made
 
 
 def detect(root: Path) -> str:
